@@ -6,7 +6,7 @@ use crate::current;
 use crate::error::Error;
 use crate::runtime::Inner;
 use crate::spawn::Task;
-use crate::task::{self, CANCEL_ENDING, JoinHandle, Params, Plain, Status, TaskRef};
+use crate::task::{self, CANCEL_ENDING, JoinHandle, Params, Plain, Status, TaskRef, Unended};
 use corebeat_sync::atomic::Ordering;
 use corebeat_sync::{Mutex, lock, thread};
 
@@ -39,16 +39,20 @@ impl Inner {
     ) -> Result<JoinHandle<T>, Error> {
         let stack_size = task.stack_size.map(check_stack_size).transpose()?;
         let id = Inner::new_id();
-        let scope = self.scope_of(task);
-        let params =
-            Params { name: task.name.clone(), runtime: self.number, scope, ..Params::new(id) };
+        let scope = self.scope_of(task.scope.as_ref(), task.unscoped);
+        let params = Params {
+            name: task.name.as_ref(),
+            runtime: self.number,
+            scope,
+            ..Params::new(id, self.process)
+        };
         let (new, handle) = task::create(params, Plain(f)).ok_or(Error::NoMemory)?;
         if self.cancellation.is_ending() {
             task::end_unstarted(new);
             return Ok(handle);
         }
         let inner = self.to_arc();
-        let scope = new.header().scope.clone();
+        let unstarted = new.as_ptr();
         // The system ends the name of a thread at a NUL.
         let thread_name = task.name.as_deref().unwrap_or("lpel blocking").replace('\0', "?");
         let mut builder = thread::Builder::new().name(thread_name);
@@ -75,14 +79,15 @@ impl Inner {
             lock(&inner.blocking.tasks).retain(|t| t.as_ptr() != me.as_ptr());
             me.header().locals.clear();
             me.header().set_status(Status::Zombie);
-            task::publish_end(&new);
+            task::publish_end(new);
             inner.count_ended_outside();
             inner.pause();
         });
         match spawned {
             Ok(_) => Ok(handle),
             Err(source) => {
-                scope.iter().for_each(|scope| scope.end_task());
+                // SAFETY: the closure was dropped without a call, so the task has not ended.
+                task::end_unstarted(unsafe { Unended::from_raw(unstarted) });
                 self.count_ended_outside();
                 self.pause();
                 Err(Error::Thread { purpose: "a blocking task".into(), source })

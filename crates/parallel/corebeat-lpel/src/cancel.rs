@@ -18,6 +18,7 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
+    #[inline]
     pub(crate) fn is_ending(&self) -> bool {
         // Acquire: pairs with the store in `begin_end`.
         self.ending.load(Ordering::Acquire)
@@ -28,6 +29,7 @@ impl Cancellation {
         self.over.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(crate) fn requests(&self) -> u64 {
         // Acquire: pairs with the release in `request_cancellation`, so the marks on tasks are
         // visible.

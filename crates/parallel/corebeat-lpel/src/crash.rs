@@ -105,7 +105,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let task = current::with(|c| c.task.get());
     // SAFETY: the running task is alive.
     if let Some(task) = unsafe { task.as_ref() } {
-        let guard = task.guard.get();
+        // SAFETY: a running task has a carrier.
+        let guard = unsafe { task.carrier.get().as_ref() }.map_or(0, |carrier| carrier.guard());
         if is_fault
             && [libc::SIGSEGV, libc::SIGBUS].contains(&signal)
             && (guard..guard + crate::stack::GUARD).contains(&address)

@@ -4,15 +4,15 @@ mod block;
 mod thread;
 
 pub(crate) use block::{
-    Awaits, TimeLimit, block, block_on_set, block_on_task, cancellation, may_block, nanos,
-    note_await, sleep_task, sleep_thread, unblocked, yield_task,
+    Awaits, TimeLimit, block, block_on_set, block_on_task, blocking_token, cancellation, may_block,
+    nanos, note_await, sleep_task, sleep_thread, unblocked, yield_task,
 };
 pub(crate) use thread::{become_blocking_task, wake_thread};
 
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
 use crate::stream::Side;
-use crate::task::{Header, Outcome};
+use crate::task::Header;
 use crate::worker::Worker;
 use corebeat_sync::atomic::Ordering;
 use corebeat_sync::thread_local;
@@ -32,10 +32,6 @@ pub(crate) struct Current {
     /// Changes whenever another task runs on the thread, and with each dispatch while the monitor
     /// records streams.
     pub(crate) stamp: Cell<u64>,
-    /// Reason for which the task returned.
-    pub(crate) outcome: Cell<Outcome>,
-    /// Yielder of the running carrier, by which the task returns to the worker.
-    pub(crate) yielder: Cell<*const ()>,
 }
 
 thread_local! {
@@ -44,8 +40,6 @@ thread_local! {
             worker: Cell::new(ptr::null()),
             task: Cell::new(ptr::null()),
             stamp: Cell::new(0),
-            outcome: Cell::new(Outcome::Ended),
-            yielder: Cell::new(ptr::null()),
         }
     };
 }
@@ -55,17 +49,11 @@ pub(crate) struct Saved {
     worker: *const Worker,
     task: *const Header,
     stamp: u64,
-    yielder: *const (),
 }
 
 impl Saved {
     pub(crate) fn of(current: &Current) -> Saved {
-        Saved {
-            worker: current.worker.get(),
-            task: current.task.get(),
-            stamp: current.stamp.get(),
-            yielder: current.yielder.get(),
-        }
+        Saved { worker: current.worker.get(), task: current.task.get(), stamp: current.stamp.get() }
     }
 }
 
@@ -75,7 +63,6 @@ impl Drop for Saved {
             c.worker.set(self.worker);
             c.task.set(self.task);
             c.stamp.set(self.stamp);
-            c.yielder.set(self.yielder);
         });
     }
 }
@@ -182,9 +169,11 @@ pub(crate) fn runtime() -> Option<Arc<Inner>> {
 }
 
 /// Returns the scope of the calling task.
-pub(crate) fn scope() -> Option<Arc<ScopeCore>> {
-    // SAFETY: the running task or thread is alive.
-    unsafe { waiter().as_ref() }?.scope.clone()
+#[inline(always)]
+pub(crate) fn scope() -> Option<&'static Arc<ScopeCore>> {
+    // SAFETY: the running task or thread is alive, and in its scope. No code that runs there keeps
+    // the reference for longer.
+    unsafe { waiter().as_ref() }?.scope()
 }
 
 /// Calls [`Inner::count_growable`] of the caller's runtime, if there is one.
@@ -221,12 +210,17 @@ pub(crate) fn peer(side: &Side) -> Peer {
         let worker = c.worker.get();
         // SAFETY: as in `worker`.
         match unsafe { worker.as_ref() } {
-            // Relaxed: see `End::enter`.
-            Some(_) if side.home.load(Ordering::Relaxed) == home_of(c.stamp.get()) => Peer::Same,
+            Some(_) if side.home() == home_of(c.stamp.get()) => Peer::Same,
             Some(worker) => Peer::Other(worker),
             None => Peer::Outside,
         }
     })
+}
+
+/// Returns the caller's worker and its home, if there is one.
+#[inline(always)]
+pub(crate) fn worker_and_home() -> Option<(&'static Worker, u64)> {
+    worker().map(|worker| (worker, home_of(current_stamp())))
 }
 
 /// Makes a task or thread ready whose token was taken.

@@ -205,7 +205,7 @@ impl World {
             Direction::Read => &core.writer,
             Direction::Write => &core.reader,
         };
-        let home = other.home.load(Ordering::Relaxed);
+        let home = other.home();
         home == 0 || self.homes.contains(&home) && other.task.load(Ordering::Relaxed) != 0
     }
 }

@@ -84,7 +84,7 @@ impl StreamDump {
             Direction::Write => &core.reader,
         };
         // Relaxed: the two values are independent.
-        let other = match (other.task.load(Ordering::Relaxed), other.home.load(Ordering::Relaxed)) {
+        let other = match (other.task.load(Ordering::Relaxed), other.home()) {
             (0, 0) => OtherEnd::Unused,
             (0, _) => OtherEnd::Outside,
             (task, _) => OtherEnd::Task(task),

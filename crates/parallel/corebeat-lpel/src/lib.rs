@@ -97,7 +97,8 @@
 //! # Invariants
 //!
 //! 1. A waiting task has left one token. The thread that takes the token out of its word wakes the
-//!    task, once (`waiter`; `loom_join_waits_for_the_result`, `loom_stream_of_one_passes_all`).
+//!    task, once (`waiter`; `loom_join_waits_for_the_result`, `loom_stream_of_one_passes_all`,
+//!    `loom_token_of_a_moved_side_is_taken_once`).
 //! 2. No wake-up is lost, and no worker sleeps while there is work for it (`stream`, `set`,
 //!    `sleep`, `suspend`, `worker`; `loom_sleep_misses_no_news`,
 //!    `loom_set_wakes_its_owner_each_time`, `loom_suspended_task_finds_its_event`,
@@ -126,6 +127,7 @@
 //! | end closed (`stream`) | Release or AcqRel, full fence | as above | (1) |
 //! | side of a stream ended (`stream`) | AcqRel exchange | the same exchange | (4) |
 //! | token taken (`waiter`) | AcqRel exchange | exchanges of other threads | (2) |
+//! | token taken alone (`stream`) | Relaxed | no other thread takes it | (5) |
 //! | stream announced, token taken (`set`) | AcqRel, AcqRel | token left, list read | (1) |
 //! | task sent or posted (`worker`) | AcqRel, `light` | sleep state, `heavy`, work read | (1) |
 //! | event happened (`suspend`) | AcqRel exchange | exchanges, Acquire | (2) |
@@ -138,8 +140,9 @@
 //! 2. One thread takes the token, and observes the earlier writes of the token's owner.
 //! 3. Memory is freed only while the count of inspections is 0.
 //! 4. The end of a task publishes its result. The later of two events, the end of the task and the
-//!    drop of its handle, drops a result that was not taken. The side of a stream that ends later
-//!    drops the items.
+//!    drop of its handle, drops a result that was not taken, and frees the task unless there are
+//!    wakers. The side of a stream that ends later drops the items.
+//! 5. Both sides of the stream are on one worker, and the side that waits never was on another one.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].
 //!

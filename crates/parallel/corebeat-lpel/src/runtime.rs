@@ -15,7 +15,7 @@ use crate::error::{Error, Failure, assert_not_forked};
 use crate::placement::Placement;
 use crate::scope::Scope;
 use crate::spawn::Task;
-use crate::task::{self, JoinHandle, TaskRef};
+use crate::task::{self, JoinHandle, Unended};
 use crate::worker::{Worker, WorkerConfig};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::fork::Process;
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) workers: Box<[Worker]>,
     me: Weak<Inner>,
     /// Tasks that threads outside spawned, for any worker.
-    pub(crate) injector: Injector<TaskRef>,
+    pub(crate) injector: Injector<Unended>,
     pub(crate) activity: Activity,
     pub(crate) cancellation: Cancellation,
     pub(crate) detector: Detector,
@@ -97,7 +97,7 @@ impl Inner {
         let inner = Arc::new_cyclic(|me| Inner {
             number,
             process: Process::current(),
-            workers: configs.into_iter().map(Worker::new).collect(),
+            workers: configs.into_iter().map(|config| Worker::new(config, me.as_ptr())).collect(),
             me: me.clone(),
             injector: Injector::new(),
             activity: Activity::new(active),
@@ -117,7 +117,6 @@ impl Inner {
         runtimes.insert(number, Arc::downgrade(&inner));
         drop(runtimes);
         for worker in &inner.workers {
-            worker.attach(Arc::as_ptr(&inner));
             worker.idleness.begin(&inner);
         }
         inner

@@ -95,7 +95,7 @@ impl ScopeCore {
 
 impl Scope {
     pub(crate) fn new(inner: &Arc<Inner>) -> Scope {
-        let parent = current::scope().filter(|scope| scope.is_of(inner));
+        let parent = current::scope().filter(|scope| scope.is_of(inner)).cloned();
         Scope {
             core: Arc::new(ScopeCore {
                 inner: inner.clone(),
@@ -249,13 +249,13 @@ impl Scope {
         assert_not_forked(self.core.inner.process);
         // SAFETY: the running task is alive.
         if let Some(task) = unsafe { current::with(|c| c.task.get()).as_ref() }
-            && task.scope.as_ref().is_some_and(|scope| Arc::ptr_eq(scope, &self.core))
+            && task.scope().is_some_and(|scope| Arc::ptr_eq(scope, &self.core))
         {
             task.has_cancelled.set(true);
         }
         // Release: pairs with the acquire in `is_cancelled`.
         self.core.cancelled.store(true, Ordering::Release);
-        let is_inside = |task: &Header| task.scope.as_ref().is_some_and(|s| s.is_cancelled());
+        let is_inside = |task: &Header| task.scope().is_some_and(|s| s.is_cancelled());
         self.core.inner.abort_tasks(is_inside);
     }
 

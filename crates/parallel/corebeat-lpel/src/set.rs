@@ -291,11 +291,11 @@ impl<T: Send + 'static> StreamSet<T> {
             if let Some(event) = self.try_read() {
                 return Some(event);
             }
-            if self.is_empty() || !current::may_block() {
+            if self.is_empty() {
                 return None;
             }
+            let token = current::blocking_token()?;
             assert_not_forked(self.process);
-            let token = waiter::blocking_token();
             if self.leave(token) {
                 current::block_on_set(&self.core, token);
             }

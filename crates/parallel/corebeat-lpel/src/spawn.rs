@@ -3,12 +3,12 @@
 use crate::builder::check_stack_size;
 use crate::current;
 use crate::error::Error;
-use crate::placement::{Place, TaskInfo};
+use crate::placement::{Place, Placement, TaskInfo};
 use crate::runtime::Inner;
 use crate::scope::{Scope, ScopeCore};
-use crate::task::{self, Awaited, Body, JoinHandle, Params, Plain, Priority, TaskRef};
+use crate::task::{self, Awaited, Body, JoinHandle, Params, Plain, Priority, Unended};
 use crate::worker::Worker;
-use corebeat_sync::lock;
+use corebeat_sync::{Mutex, lock};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub struct Task<'a> {
     worker: Option<usize>,
     blocking: bool,
     marked: bool,
-    scope: Option<Arc<ScopeCore>>,
-    unscoped: bool,
+    pub(crate) scope: Option<Arc<ScopeCore>>,
+    pub(crate) unscoped: bool,
 }
 
 impl Task<'_> {
@@ -106,21 +106,24 @@ impl Task<'_> {
         self
     }
 
-    fn with_runtime<R>(&self, f: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
-        let spawn = |inner: &Inner| {
-            if !inner.process.is_current() {
-                return Err(Error::Forked);
-            }
-            if self.runtime.is_some() {
-                inner.note_spawner();
-            }
-            f(inner)
-        };
-        match (self.runtime, current::worker()) {
-            (Some(inner), _) => spawn(inner),
-            (None, Some(worker)) => spawn(worker.inner()),
-            (None, None) => spawn(&*current::runtime().ok_or(Error::NoRuntime)?),
+    fn request(&self) -> Request<'_> {
+        Request {
+            name: self.name.as_ref(),
+            stack_size: self.stack_size,
+            priority: self.priority,
+            worker: self.worker,
+            marked: self.marked,
+            scope: self.scope.as_ref(),
+            unscoped: self.unscoped,
         }
+    }
+
+    /// Calls [`with_runtime`] for this task.
+    fn with_runtime<R>(
+        &self,
+        f: impl FnOnce(&Inner, Option<&Worker>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        with_runtime(self.runtime, f)
     }
 
     /// Spawns the task. A panic in the task ends it, and the joiner receives the panic. If the
@@ -135,11 +138,11 @@ impl Task<'_> {
         &self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Error> {
-        self.with_runtime(|inner| {
+        self.with_runtime(|inner, spawner| {
             if self.blocking && inner.deterministic.is_none() {
                 inner.spawn_blocking(self, f)
             } else {
-                inner.spawn(self, Plain(f))
+                inner.spawn(spawner, self.request(), Plain(f))
             }
         })
     }
@@ -158,7 +161,7 @@ impl Task<'_> {
         if self.blocking {
             return Err(Error::AsyncBlocking);
         }
-        self.with_runtime(|inner| inner.spawn(self, Awaited(future)))
+        self.with_runtime(|inner, spawner| inner.spawn(spawner, self.request(), Awaited(future)))
     }
 }
 
@@ -175,7 +178,9 @@ impl std::fmt::Debug for Task<'_> {
 /// Panics if the caller is no task, or if there is no memory. [`Task::spawn`] returns these
 /// conditions as errors.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    Task::new().spawn(f).unwrap_or_else(|e| panic!("{e}"))
+    let request = Request::default();
+    with_runtime(None, |inner, spawner| inner.spawn(spawner, request, Plain(f)))
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Spawns an async task in the runtime of the calling task.
@@ -188,7 +193,47 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    Task::new().spawn_async(future).unwrap_or_else(|e| panic!("{e}"))
+    let request = Request::default();
+    with_runtime(None, |inner, spawner| inner.spawn(spawner, request, Awaited(future)))
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Parameters of a task that is spawned now. They own nothing, so that the compiler removes those
+/// that are constant.
+#[derive(Default, Clone, Copy)]
+struct Request<'a> {
+    name: Option<&'a Arc<str>>,
+    stack_size: Option<usize>,
+    priority: Option<Priority>,
+    worker: Option<usize>,
+    marked: bool,
+    scope: Option<&'a Arc<ScopeCore>>,
+    unscoped: bool,
+}
+
+/// Calls `f` with the runtime of a new task, by default that of the caller, and with the spawner if
+/// that is a worker of this runtime.
+#[inline(always)]
+fn with_runtime<R>(
+    runtime: Option<&Inner>,
+    f: impl FnOnce(&Inner, Option<&Worker>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let of_blocking_task;
+    let (inner, spawner) = match (runtime, current::worker()) {
+        (Some(inner), worker) => (inner, worker.filter(|w| std::ptr::eq(w.inner(), inner))),
+        (None, Some(worker)) => (worker.inner(), Some(worker)),
+        (None, None) => {
+            of_blocking_task = current::runtime().ok_or(Error::NoRuntime)?;
+            (&*of_blocking_task, None)
+        }
+    };
+    if !inner.process.is_current() {
+        return Err(Error::Forked);
+    }
+    if runtime.is_some() {
+        inner.note_spawner();
+    }
+    f(inner, spawner)
 }
 
 impl Inner {
@@ -204,56 +249,64 @@ impl Inner {
         }
     }
 
+    #[inline(always)]
     fn spawn<T: Send + 'static, B: Body<T>>(
         &self,
-        task: &Task<'_>,
+        spawner: Option<&Worker>,
+        task: Request<'_>,
         body: B,
     ) -> Result<JoinHandle<T>, Error> {
-        let spawner = current::worker().filter(|w| std::ptr::eq(w.inner(), self));
         let id = spawner.map_or_else(Inner::new_id, Worker::new_id);
+        let workers = self.workers.len();
         let place = self.place(task, id, spawner)?;
-        let stack_size = check_stack_size(task.stack_size.unwrap_or(self.stack_size))?;
+        let stack_size = task.stack_size.map_or(Ok(self.stack_size), check_stack_size)?;
         let params = Params {
-            name: task.name.clone(),
+            name: task.name,
             priority: task.priority.unwrap_or_default(),
             stack_size: stack_size as u32,
-            stealable: place == Place::Anywhere && task.priority.is_none(),
+            stealable: place == Place::Anywhere && task.priority.is_none() && workers > 1,
             marked: task.marked,
             is_from_outside: spawner.is_none(),
             created_ns: spawner.map_or(0, |w| w.monitor_ns()),
             runtime: self.number,
-            scope: self.scope_of(task),
-            ..Params::new(id)
+            scope: self.scope_of(task.scope, task.unscoped),
+            ..Params::new(id, self.process)
         };
         let (new, handle) = task::create(params, body).ok_or(Error::NoMemory)?;
-        if self.cancellation.is_ending() {
-            task::end_unstarted(new);
-        } else {
-            self.hand_over(new, place, spawner);
+        match spawner {
+            _ if self.cancellation.is_ending() => task::end_unstarted(new),
+            Some(worker) if place == Place::Anywhere => worker.adopt(new),
+            _ => self.hand_over(new, place, spawner),
         }
         Ok(handle)
     }
 
-    /// Returns the scope of a new task.
-    #[inline]
-    pub(crate) fn scope_of(&self, task: &Task<'_>) -> Option<Arc<ScopeCore>> {
-        if task.unscoped {
-            return None;
-        }
-        task.scope.clone().or_else(current::scope).filter(|scope| scope.is_of(self))
+    /// Returns the scope of a new task: the requested one, else that of the caller.
+    #[inline(always)]
+    pub(crate) fn scope_of<'a>(
+        &self,
+        requested: Option<&'a Arc<ScopeCore>>,
+        unscoped: bool,
+    ) -> Option<&'a Arc<ScopeCore>> {
+        let scope: Option<&'a _> = match requested {
+            _ if unscoped => None,
+            None => current::scope(),
+            requested => requested,
+        };
+        scope.filter(|scope| scope.is_of(self))
     }
 
     /// Decides where a new task runs.
     #[inline(always)]
-    fn place(&self, task: &Task<'_>, id: u64, spawner: Option<&Worker>) -> Result<Place, Error> {
+    fn place(&self, task: Request<'_>, id: u64, spawner: Option<&Worker>) -> Result<Place, Error> {
         let workers = self.workers.len();
         let place = match (task.worker, &self.placement) {
             (Some(worker), _) => Place::Worker(worker),
             (None, Some(placement)) => {
                 let priority = task.priority.unwrap_or_default();
                 let spawner = spawner.map(|w| w.index);
-                let info = TaskInfo { id, name: task.name.as_deref(), priority, spawner };
-                lock(placement).place(&info, workers)
+                let info = TaskInfo { id, name: task.name.map(|n| &**n), priority, spawner };
+                place_by(placement, &info, workers)
             }
             (None, None) => Place::Anywhere,
         };
@@ -265,25 +318,30 @@ impl Inner {
         }
     }
 
-    /// Passes a new task to its worker, or to the workers that steal.
-    #[inline(always)]
-    fn hand_over(&self, new: TaskRef, place: Place, spawner: Option<&Worker>) {
-        let workers = self.workers.len();
+    /// Passes a new task to its worker, or to the workers that steal. Not for tasks that stay with
+    /// their spawner.
+    #[inline(never)]
+    fn hand_over(&self, new: Unended, place: Place, spawner: Option<&Worker>) {
         match (place, spawner) {
-            (Place::Anywhere, Some(worker)) => worker.adopt(new),
             (Place::Worker(to), Some(worker)) if to == worker.index => worker.adopt(new),
             (Place::Worker(to), _) => {
                 self.count_spawned(spawner);
                 self.workers[to].send(new.into_raw());
             }
-            (Place::Anywhere, None) if new.header().stealable.get() && workers > 1 => {
-                self.count_spawned(None);
+            (Place::Anywhere, _) if new.header().stealable.get() => {
+                self.count_spawned(spawner);
                 self.inject(new);
             }
-            (Place::Anywhere, None) => {
-                self.count_spawned(None);
+            (Place::Anywhere, _) => {
+                self.count_spawned(spawner);
                 self.workers[self.next_worker()].send(new.into_raw());
             }
         }
     }
+}
+
+/// Asks the placement of a runtime for a place.
+#[inline(never)]
+fn place_by(placement: &Mutex<Box<dyn Placement>>, info: &TaskInfo<'_>, workers: usize) -> Place {
+    lock(placement).place(info, workers)
 }

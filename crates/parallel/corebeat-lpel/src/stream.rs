@@ -23,7 +23,8 @@
 //! `heavy` fence for many deferred rechecks, at the latest before it sleeps, and then reads all
 //! those slots again. If both sides run on one worker, there is no race: each end stores where it
 //! was last used (`home`). Before an end is used at another place, it stores the new place and
-//! executes a fence.
+//! executes a fence. A token of a task of the same worker is taken without an exchange, unless the
+//! end was used elsewhere before (`take_alone`).
 //!
 //! The value `CLOSED` in a word means that its side was dropped. A closing side executes a full
 //! fence between its store to its own word and its load of the other word.
@@ -132,15 +133,65 @@ pub(crate) struct Side {
     /// Token of the side if it waits; `CLOSED` if it was dropped. The other side reads the word for
     /// every item.
     pub(crate) word: Word,
-    /// Home of the last user; 0 before the first use.
-    pub(crate) home: AtomicU64,
+    /// Twice the home of the last user, plus 1 if there was a user with another home before; 0
+    /// before the first use.
+    home: AtomicU64,
     /// Number of the task that used the end last; 0 for a thread that is no task.
     pub(crate) task: AtomicU64,
 }
 
 impl Side {
-    fn new() -> Side {
+    pub(crate) fn new() -> Side {
         Side { word: Word::new(EMPTY), home: AtomicU64::new(0), task: AtomicU64::new(0) }
+    }
+
+    /// Returns the home of the last user; 0 before the first use.
+    #[inline(always)]
+    pub(crate) fn home(&self) -> u64 {
+        // Relaxed: see `End::enter`.
+        self.home.load(Ordering::Relaxed) >> 1
+    }
+
+    /// Stores the home of a new user. Returns whether there was a user with another home before.
+    pub(crate) fn move_to(&self, home: u64) -> bool {
+        // Relaxed: only this side writes the home, and moving an end synchronises its users.
+        let before = self.home.load(Ordering::Relaxed);
+        let has_moved = before != 0 && before >> 1 != home;
+        self.home.store(home << 1 | before & 1 | u64::from(has_moved), Ordering::Relaxed);
+        has_moved
+    }
+
+    /// Wakes the owner of a token that was read from the word. Only for the other side.
+    /// `shares` is whether a search for cycles may take the token as well.
+    #[inline(always)]
+    fn wake(&self, token: Token, shares: bool) {
+        match current::worker_and_home() {
+            Some((worker, home)) if !shares && self.take_alone(token, home) => {
+                worker.wake_task(waiter::blocked(token));
+            }
+            _ => {
+                waiter::wake_at(&self.word, token);
+            }
+        }
+    }
+
+    /// Takes a token if no other thread can take it: if a task left it that is blocked on the
+    /// caller's worker, whose home is `home`, and this side was never used elsewhere.
+    ///
+    /// Three may take a token: the other side, which is the caller; the owner; and a worker that
+    /// has deferred a recheck of this side. All of them are on the caller's worker. Without the
+    /// flag for former homes, the worker of a former user could still have a recheck of an equal
+    /// token: that of a task whose memory the owner has reused.
+    #[inline(always)]
+    pub(crate) fn take_alone(&self, token: Token, home: u64) -> bool {
+        // The home was written before the token: pairs with the release of `leave_token`.
+        fence(Ordering::Acquire);
+        let is_alone = waiter::is_blocking(token) && self.home.load(Ordering::Relaxed) == home << 1;
+        if is_alone {
+            // Relaxed: the next token is left on this thread, or after this side has moved.
+            self.word.store(EMPTY, Ordering::Relaxed);
+        }
+        is_alone
     }
 
     /// Returns whether the side was dropped.
@@ -202,7 +253,7 @@ impl Core {
         // Acquire: with ARMED, the reader's write to `set` is visible.
         let word = self.reader.word.load(Ordering::Acquire);
         if waiter::is_token(word) {
-            waiter::wake_at(&self.reader.word, word);
+            self.reader.wake(word, false);
         } else if word == ARMED {
             set::announce(self);
         }
@@ -213,7 +264,7 @@ impl Core {
     pub(crate) fn wake_writer(&self) {
         let word = self.writer.peek_word();
         if waiter::is_token(word) {
-            waiter::wake_at(&self.writer.word, word);
+            self.writer.wake(word, self.growing);
         }
     }
 
@@ -362,20 +413,16 @@ impl<T> End<T> {
         let core = &self.shared.core;
         let side = side(core);
         let task = current::task_id();
-        // Relaxed: only this side writes the two fields, and moving an end synchronises its users.
+        // Relaxed: as in `move_to`.
         let opened = side.task.load(Ordering::Relaxed) != task;
         if opened {
             side.task.store(task, Ordering::Relaxed);
         }
-        let before = side.home.load(Ordering::Relaxed);
-        if before != home {
-            side.home.store(home, Ordering::Relaxed);
-            if before != 0 {
-                // The other side may block at the old home at this moment, and rely on this side
-                // being there. The other side leaves its token, executes `light`, and reads this
-                // home. This side writes its home, executes `heavy`, and reads the word later.
-                heavy_fence();
-            }
+        if side.move_to(home) {
+            // The other side may block at the old home at this moment, and rely on this side being
+            // there. The other side leaves its token, executes `light`, and reads this home. This
+            // side writes its home, executes `heavy`, and reads the word later.
+            heavy_fence();
         }
         self.stamp = stamp;
         self.stream_use = current::worker()
@@ -387,11 +434,9 @@ impl<T> End<T> {
     /// Marks the end as used by a thread that is no task.
     fn mark_outside(&mut self, side: fn(&Core) -> &Side) {
         let side = side(&self.shared.core);
-        // Relaxed: as in `enter`.
+        // Relaxed: as in `move_to`.
         side.task.store(0, Ordering::Relaxed);
-        let before = side.home.load(Ordering::Relaxed);
-        side.home.store(current::OUTSIDE, Ordering::Relaxed);
-        if before != 0 {
+        if side.move_to(current::OUTSIDE) {
             // As in `enter`.
             heavy_fence();
         }
@@ -453,7 +498,7 @@ fn spin(worker: &Worker, is_ready: impl Fn() -> bool) -> bool {
 
 /// Leaves a token of the caller in the word of its own side.
 #[inline]
-fn leave_token(word: &Word, token: Token) {
+pub(crate) fn leave_token(word: &Word, token: Token) {
     if word.load(Ordering::Relaxed) == EMPTY {
         // Release: pairs with the acquire of the thread that takes the token.
         word.store(token, Ordering::Release);
@@ -472,7 +517,7 @@ fn must_block<'a, T: Send + 'static>(
     recheck: impl FnOnce() -> Recheck<&'a Arc<Shared<T>>>,
 ) -> bool {
     light_fence();
-    if let Peer::Same = current::peer(peer) { true } else { must_block_apart(recheck()) }
+    if matches!(current::peer(peer), Peer::Same) { true } else { must_block_apart(recheck()) }
 }
 
 #[cold]

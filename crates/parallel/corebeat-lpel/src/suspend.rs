@@ -50,12 +50,13 @@ impl Suspend for Suspension {
     fn suspend(&mut self, time: Option<Duration>) -> bool {
         let limit = time.map(TimeLimit::begin);
         let event = &*self.0;
-        while !event.has_happened() && current::may_block() {
-            let token = waiter::blocking_token();
+        while !event.has_happened()
+            && let Some(token) = current::blocking_token()
+        {
             if waiter::leave(&event.0, token) {
                 // A search for deadlocks finds no stream, so any thread may cause the event.
                 current::block(&event.0, token, Status::Reading, ptr::null());
-                current::unblocked();
+                current::unblocked(token);
             }
         }
         drop(limit);

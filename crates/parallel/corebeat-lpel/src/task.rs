@@ -21,7 +21,7 @@ mod reference;
 
 pub(crate) use body::{Awaited, Body, Params, Plain, Unwind, create, discard_panic};
 pub use join::JoinHandle;
-pub(crate) use reference::TaskRef;
+pub(crate) use reference::{TaskRef, Unended};
 
 use crate::context::Carrier;
 use crate::error::Failure;
@@ -141,8 +141,10 @@ pub(crate) struct Header {
     /// Whether any worker may start the task.
     pub(crate) stealable: Cell<bool>,
     vtable: &'static Vtable,
-    // Second cache line: used less often.
+    /// Number of references: one that the runtime and the handle have in common, and one for each
+    /// token and waker of an async task.
     refs: AtomicUsize,
+    // Second cache line: used less often.
     /// Token of the joiner; `DETACHED` if the handle was dropped before the end of the task;
     /// `CLOSED` after the end.
     pub(crate) join: Word,
@@ -150,43 +152,40 @@ pub(crate) struct Header {
     pub(crate) on: AtomicPtr<Core>,
     /// Number of the task that the task waits for, for dumps.
     pub(crate) on_task: AtomicU64,
+    /// The set that the task waits on, for dumps.
+    pub(crate) on_set: AtomicPtr<SetCore>,
     pub(crate) id: u64,
+    pub(crate) created_ns: Cell<u64>,
     pub(crate) stack_size: u32,
     /// Number of the runtime, which finds it if it still exists.
     pub(crate) runtime: u32,
-    /// The scope that the task belongs to.
-    pub(crate) scope: Option<Arc<ScopeCore>>,
-    /// Entry of the task in the table of its worker.
-    pub(crate) place: Cell<*const Place>,
-    pub(crate) created_ns: Cell<u64>,
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) locals: Locals,
+    /// The process that runs the task.
+    pub(crate) process: Process,
+    /// Whether the monitor records the task at all levels.
+    pub(crate) marked: bool,
+    /// Whether a thread that is no worker of the runtime spawned the task.
+    pub(crate) is_from_outside: bool,
+    /// Request to grow the stream that the task waits to write to. Set by the owner of its token.
+    pub(crate) grow: Cell<bool>,
+    /// Whether the task waits with a time limit, for the search for deadlocks.
+    pub(crate) timed: AtomicBool,
+    // Third cache line.
     /// Stack pointer at the last suspension: a hint for prefetching.
     pub(crate) frame: Cell<*const u8>,
     /// The stream that the task waited on last: a hint for prefetching.
     pub(crate) last_on: Cell<*const Core>,
-    /// Address of the guard of the stack, while the task has a stack.
-    pub(crate) guard: Cell<usize>,
+    /// Entry of the task in the table of its worker.
+    pub(crate) place: Cell<*const Place>,
+    /// The scope that the task belongs to, until its end.
+    scope: Cell<Option<Arc<ScopeCore>>>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) locals: Locals,
     /// Description of the current code that may crash, see [`doing`](crate::doing).
     pub(crate) doing: Cell<*const &'static str>,
-    /// Request to grow the stream that the task waits to write to. Set by the owner of its token.
-    pub(crate) grow: Cell<bool>,
-    /// Whether the monitor records the task at all levels.
-    pub(crate) marked: bool,
-    /// Whether the task waits with a time limit, for the search for deadlocks.
-    pub(crate) timed: AtomicBool,
     /// Whether the task has spawned another one for any worker.
     pub(crate) has_spawned: Cell<bool>,
     /// Whether the task has cancelled its own scope: its result is complete nevertheless.
     pub(crate) has_cancelled: Cell<bool>,
-    /// Whether a thread that is no worker of the runtime spawned the task.
-    pub(crate) is_from_outside: bool,
-    /// Whether a join handle exists. The handle counts as a reference.
-    handled: AtomicBool,
-    /// The process that runs the task.
-    pub(crate) process: Process,
-    /// The set that the task waits on, for dumps.
-    pub(crate) on_set: AtomicPtr<SetCore>,
 }
 
 // SAFETY: only the worker of the task uses its `Cell`s, or its creator before the start. The other
@@ -226,6 +225,7 @@ impl Header {
         id: u64,
         name: Option<Arc<str>>,
         scope: Option<Arc<ScopeCore>>,
+        process: Process,
         kind: Kind,
         vtable: &'static Vtable,
     ) -> Header {
@@ -248,28 +248,33 @@ impl Header {
             join: AtomicPtr::new(EMPTY),
             on: AtomicPtr::new(ptr::null_mut()),
             on_task: AtomicU64::new(0),
+            on_set: AtomicPtr::new(ptr::null_mut()),
             id,
+            created_ns: Cell::new(0),
             stack_size: 0,
             runtime: 0,
-            scope,
-            place: Cell::new(ptr::null()),
-            created_ns: Cell::new(0),
-            name,
-            locals: Locals::default(),
+            process,
+            marked: false,
+            is_from_outside: false,
+            grow: Cell::new(false),
+            timed: AtomicBool::new(false),
             frame: Cell::new(ptr::null()),
             last_on: Cell::new(ptr::null()),
-            grow: Cell::new(false),
-            guard: Cell::new(0),
+            place: Cell::new(ptr::null()),
+            scope: Cell::new(scope),
+            name,
+            locals: Locals::default(),
             doing: Cell::new(ptr::null()),
-            marked: false,
-            timed: AtomicBool::new(false),
             has_spawned: Cell::new(false),
             has_cancelled: Cell::new(false),
-            is_from_outside: false,
-            handled: AtomicBool::new(false),
-            process: Process::current(),
-            on_set: AtomicPtr::new(ptr::null_mut()),
         }
+    }
+
+    /// Returns the scope of a task that has not ended.
+    #[inline(always)]
+    pub(crate) fn scope(&self) -> Option<&Arc<ScopeCore>> {
+        // SAFETY: only the end of the task changes the scope.
+        unsafe { &*self.scope.as_ptr() }.as_ref()
     }
 
     #[inline(always)]
@@ -299,14 +304,15 @@ impl Header {
 
     /// Returns whether the result of the task may be incomplete, because streams of its scope ended
     /// early. Only for the task itself.
+    #[inline(always)]
     pub(crate) fn lost_its_scope(&self) -> bool {
-        let is_cancelled = self.scope.as_ref().is_some_and(|scope| scope.is_cancelled());
+        let is_cancelled = self.scope().is_some_and(|scope| scope.is_cancelled());
         is_cancelled && !self.has_cancelled.get()
     }
 
     /// Returns whether the end of the task, or of its scope, was requested.
     pub(crate) fn must_abort(&self) -> bool {
-        self.is_cancelled() || self.scope.as_ref().is_some_and(|scope| scope.is_cancelled())
+        self.is_cancelled() || self.scope().is_some_and(|scope| scope.is_cancelled())
     }
 
     /// Requests the end of the task. Its worker does the rest, see `cancel`.
@@ -363,10 +369,9 @@ impl Header {
     /// Returns the number of references that can wake an async task: tokens that the task has left,
     /// and wakers.
     pub(crate) fn wakers(&self) -> usize {
-        // Acquire: `handled` is reset before the handle drops its reference, and is read after.
-        let references = self.refs.load(Ordering::Acquire);
-        let others = 1 + usize::from(self.handled.load(Ordering::Relaxed));
-        references.saturating_sub(others)
+        // Acquire: pairs with the release of dropped references. The task has not ended, so one
+        // reference is that of the runtime and the handle.
+        self.refs.load(Ordering::Acquire).saturating_sub(1)
     }
 
     /// Clears what an async task awaits. One of its tokens was taken, so the awaited object may be
@@ -407,27 +412,37 @@ pub(crate) unsafe fn fail(task: *const Header, why: Failure) {
 }
 
 /// Ends a new task that no worker owns yet.
-pub(crate) fn end_unstarted(task: TaskRef) {
+pub(crate) fn end_unstarted(task: Unended) {
     // SAFETY: no worker owns the task, so no worker starts it.
     unsafe { fail(task.as_ptr(), Failure::Cancelled) };
-    publish_end(&task);
+    publish_end(task);
 }
 
-/// Publishes the end of a task, and wakes its joiner. Drops the result if there is no handle, so
-/// that the result does not outlive the scope, whereas references to the task may.
-pub(crate) fn publish_end(task: &TaskRef) {
+/// Publishes the end of a task, and wakes its joiner. If there is no handle, drops the result, so
+/// that it does not outlive the scope, whereas references to the task may, and the reference that
+/// the handle has left. Otherwise, the handle drops both.
+#[inline]
+pub(crate) fn publish_end(task: Unended) {
     let header = task.header();
     header.set_status(Status::Zombie);
-    // AcqRel: releases the result to the joiner; acquires what the owner of the token did before.
+    let scope = header.scope.take();
+    // From here on, the handle may free the task. AcqRel: releases the result to the joiner;
+    // acquires what the owner of the token did before.
     let joiner = header.join.swap(CLOSED, Ordering::AcqRel);
     if joiner == DETACHED {
-        // SAFETY: the vtable belongs to the task, which has ended, and there is no handle.
-        unsafe { (header.vtable.forget)(task.as_ptr()) };
+        // SAFETY: the vtable belongs to the task, which has ended. There is no handle, so the
+        // reference is not in use.
+        unsafe {
+            (header.vtable.forget)(task.as_ptr());
+            drop(TaskRef::from_raw(task.into_raw()));
+        }
     } else if waiter::is_token(joiner) {
         // SAFETY: the swap took the token.
         unsafe { waiter::wake(joiner) };
     }
-    header.scope.iter().for_each(|scope| scope.end_task());
+    if let Some(scope) = scope {
+        scope.end_task();
+    }
 }
 
 /// Urgency of a task. [`Prioritised`](crate::scheduler::Prioritised) runs the ready task with the

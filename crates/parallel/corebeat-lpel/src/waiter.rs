@@ -45,15 +45,16 @@ pub(crate) fn is_token(word: Token) -> bool {
     word.addr() > ARMED.addr()
 }
 
-/// Returns the token of the calling task or thread, which is about to block.
-#[inline]
-pub(crate) fn blocking_token() -> Token {
-    current::waiter().cast_mut()
+/// Returns whether a token is that of a blocked task or thread.
+#[inline(always)]
+pub(crate) fn is_blocking(token: Token) -> bool {
+    token.addr() & TAGS == 0
 }
 
 /// Returns the task or thread of a blocking token.
+#[inline(always)]
 pub(crate) fn blocked(token: Token) -> *const Header {
-    debug_assert!(is_token(token) && token.addr() & TAGS == 0);
+    debug_assert!(is_token(token) && is_blocking(token));
     token
 }
 
@@ -102,7 +103,7 @@ unsafe fn owner(token: Token) -> Owner {
 /// The caller has taken the token out of its word.
 #[inline(always)]
 pub(crate) unsafe fn wake(token: Token) {
-    if token.addr() & TAGS == 0 {
+    if is_blocking(token) {
         // SAFETY: a blocked task cannot continue, and thus not end, before it is woken.
         unsafe { current::deliver(token) };
     } else {
@@ -171,7 +172,7 @@ pub(crate) fn leave(word: &Word, token: Token) -> bool {
 }
 
 /// Takes `token` out of a word, if it is still there, and wakes its owner.
-#[inline]
+#[inline(never)]
 pub(crate) fn wake_at(word: &Word, token: Token) -> bool {
     // AcqRel: see `withdraw`.
     let taken = word.compare_exchange(token, EMPTY, Ordering::AcqRel, Ordering::Relaxed).is_ok();

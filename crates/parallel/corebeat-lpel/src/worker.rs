@@ -36,14 +36,14 @@ use crate::scheduler::{Ready, ReadySet};
 use crate::sleep::Sleep;
 use crate::stream::{Core, Shared};
 use crate::table::Table;
-use crate::task::{self, Header, Kind, Outcome, Status, TaskRef};
+use crate::task::{self, Header, Kind, Outcome, Status, Unended};
 use carriers::Carriers;
 use corebeat_sync::CachePadded;
 use corebeat_sync::asymmetric::{heavy_fence, light_fence};
 use corebeat_sync::atomic::Ordering;
 use share::{Burst, FIRM, Idleness};
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use timer::Timers;
 
@@ -54,8 +54,6 @@ const PERIODIC_STEPS: u32 = 64;
 const ADMIT_STEPS: u32 = 8;
 /// Number of rounds of periodic work per round with a `heavy` fence.
 const HEAVY_ROUNDS: u32 = 64;
-/// Time after which an async task retries to get a stack.
-const STACK_RETRY_NS: u64 = 1_000_000;
 /// Bit of stamps that identify a dispatch. Other stamps identify a task.
 const DISPATCH_STAMPS: u64 = 1 << 39;
 
@@ -63,19 +61,20 @@ const DISPATCH_STAMPS: u64 = 1 << 39;
 pub(crate) struct Worker {
     pub(crate) index: usize,
     home: u64,
-    inner: OnceLock<*const Inner>,
+    /// The runtime that the worker is a part of.
+    inner: *const Inner,
     inbox: CachePadded<Inbox<Header>>,
     pub(crate) sleep: CachePadded<Sleep>,
     pub(crate) idleness: CachePadded<Idleness>,
-    pub(crate) stealer: Stealer<TaskRef>,
+    pub(crate) stealer: Stealer<Unended>,
     pub(crate) table: Table,
     pub(crate) counts: CachePadded<Counts>,
     /// State that only the worker's thread uses.
     own: Own,
 }
 
-// SAFETY: only the thread that runs the worker uses `own`. The other fields are Sync, or state at
-// their place why they may be shared.
+// SAFETY: only the thread that runs the worker uses `own`. `inner` is constant, and the runtime is
+// Sync. The other fields are Sync.
 unsafe impl Sync for Worker {}
 // SAFETY: as above.
 unsafe impl Send for Worker {}
@@ -83,7 +82,7 @@ unsafe impl Send for Worker {}
 struct Own {
     ready: ReadySet,
     /// Tasks that have not started.
-    unstarted: deque::Worker<TaskRef>,
+    unstarted: deque::Worker<Unended>,
     /// Upper bound of the number of unstarted tasks. Other workers may have stolen some.
     unstarted_max: Cell<usize>,
     burst: Burst,
@@ -98,10 +97,14 @@ struct Own {
     steps_left: Cell<u32>,
     rounds: Cell<u32>,
     blocks: Blocks,
-    /// Unused numbers for tasks and timers.
-    ids: Cell<std::ops::Range<u64>>,
+    /// Next unused number for a task or timer, and the end of the worker's numbers.
+    next_id: Cell<u64>,
+    end_of_ids: Cell<u64>,
     watch: Option<Watch>,
     dispatch_stamp: Cell<u64>,
+    /// Whether a carrier may continue with another task: between two tasks, no code of users runs
+    /// that expects the stack of a thread.
+    continues: bool,
     /// Time for which the worker searches for work before it sleeps.
     spin: Duration,
     /// Number of cancellation requests that the worker has handled.
@@ -118,12 +121,14 @@ pub(crate) struct WorkerConfig {
 }
 
 impl Worker {
-    pub(crate) fn new(config: WorkerConfig) -> Worker {
+    /// `inner` is the runtime that contains the worker, when it is complete.
+    pub(crate) fn new(config: WorkerConfig, inner: *const Inner) -> Worker {
         let unstarted = deque::Worker::new_fifo();
+        let continues = config.watch.is_none() && matches!(config.ready, ReadySet::Fifo(_));
         Worker {
             index: config.index,
             home: current::new_home(),
-            inner: OnceLock::new(),
+            inner,
             inbox: CachePadded::new(Inbox::new()),
             sleep: CachePadded::new(Sleep::new(config.park)),
             idleness: CachePadded::default(),
@@ -143,24 +148,22 @@ impl Worker {
                 steps_left: Cell::new(PERIODIC_STEPS),
                 rounds: Cell::new(0),
                 blocks: Blocks::default(),
-                ids: Cell::new(0..0),
+                next_id: Cell::new(0),
+                end_of_ids: Cell::new(0),
                 watch: config.watch,
                 dispatch_stamp: Cell::new(0),
+                continues,
                 spin: config.spin,
                 handled_requests: Cell::new(0),
             },
         }
     }
 
-    pub(crate) fn attach(&self, inner: *const Inner) {
-        let _ = self.inner.set(inner);
-    }
-
     #[inline(always)]
     pub(crate) fn inner(&self) -> &Inner {
-        let inner = *self.inner.get().expect("a worker is attached before it runs");
-        // SAFETY: the worker is a part of the runtime.
-        unsafe { &*inner }
+        // SAFETY: the worker is a part of the runtime, which is complete before it uses its
+        // workers.
+        unsafe { &*self.inner }
     }
 
     pub(crate) fn home(&self) -> u64 {
@@ -211,27 +214,35 @@ impl Worker {
     }
 
     /// Takes a new task that a task of this worker spawned.
-    pub(crate) fn adopt(&self, task: TaskRef) {
+    pub(crate) fn adopt(&self, task: Unended) {
         self.counts.spawned.add(1);
         self.take_new(task);
     }
 
     /// Takes a new task, which other workers may steal if its parameters allow that.
-    fn take_new(&self, task: TaskRef) {
-        if task.header().stealable.get() && self.inner().workers.len() > 1 {
-            self.count_in_burst();
-            self.own.unstarted.push(task);
-            self.own.unstarted_max.set(self.own.unstarted_max.get() + 1);
-            light_fence();
-            self.inner().wake_one_worker();
-        } else {
-            self.queue_new(task);
-        }
+    #[inline]
+    fn take_new(&self, task: Unended) {
+        if task.header().stealable.get() { self.offer_new(task) } else { self.queue_new(task) }
     }
 
-    fn queue_new(&self, task: TaskRef) {
-        let task = task.into_raw();
-        // SAFETY: the ready set owns the reference of the runtime now.
+    /// Lets other workers steal a new task.
+    #[inline(never)]
+    fn offer_new(&self, task: Unended) {
+        self.count_in_burst();
+        self.own.unstarted.push(task);
+        self.own.unstarted_max.set(self.own.unstarted_max.get() + 1);
+        light_fence();
+        self.inner().wake_one_worker();
+    }
+
+    fn queue_new(&self, task: Unended) {
+        self.queue(task.into_raw());
+    }
+
+    /// Puts a new task, or the one that yields, into the ready set.
+    #[inline(never)]
+    fn queue(&self, task: *const Header) {
+        // SAFETY: the caller owns the task, and passes it to the ready set.
         unsafe { (*task).queued.set(true) };
         self.own.ready.put(Ready(task));
     }
@@ -244,13 +255,13 @@ impl Worker {
     /// Returns an unused number for a task or timer.
     #[inline]
     pub(crate) fn new_id(&self) -> u64 {
-        let mut ids = self.own.ids.take();
-        let id = ids.next().unwrap_or_else(|| {
-            ids = Inner::new_ids();
-            ids.next().expect("a block of numbers is not empty")
-        });
-        self.own.ids.set(ids);
-        id
+        let Own { next_id, end_of_ids, .. } = &self.own;
+        if next_id.get() == end_of_ids.get() {
+            let ids = Inner::new_ids();
+            next_id.set(ids.start);
+            end_of_ids.set(ids.end);
+        }
+        next_id.replace(next_id.get() + 1)
     }
 
     /// Sets a timer, which runs after `time_ns`.
@@ -303,6 +314,19 @@ impl Worker {
         if !self.inbox.is_empty() {
             self.read_inbox();
         }
+        self.count_step();
+        match self.own.ready.fetch() {
+            Some(Ready(task)) => {
+                self.dispatch(task);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Counts a step, and does what is due in it before a task is selected.
+    #[inline(always)]
+    fn count_step(&self) {
         let steps = self.own.steps_left.get() - 1;
         self.own.steps_left.set(steps);
         if steps == 0 {
@@ -312,13 +336,6 @@ impl Worker {
             && (self.own.ready.is_empty() || steps.is_multiple_of(ADMIT_STEPS))
         {
             self.admit_unstarted();
-        }
-        match self.own.ready.fetch() {
-            Some(Ready(task)) => {
-                self.dispatch(task);
-                true
-            }
-            None => false,
         }
     }
 
@@ -354,7 +371,7 @@ impl Worker {
             if header.worker.load(Ordering::Relaxed).is_null() {
                 new += 1;
                 // SAFETY: the sender passed the reference of the runtime.
-                let task = unsafe { TaskRef::from_raw(task) };
+                let task = unsafe { Unended::from_raw(task) };
                 if new <= FIRM { self.queue_new(task) } else { self.take_new(task) }
             } else {
                 header.delivered.set(true);
@@ -469,7 +486,7 @@ impl Worker {
         stolen
     }
 
-    fn steal_with(&self, steal: impl Fn() -> Steal<TaskRef>) -> bool {
+    fn steal_with(&self, steal: impl Fn() -> Steal<Unended>) -> bool {
         loop {
             match steal() {
                 Steal::Success(task) => {
@@ -504,8 +521,55 @@ impl Worker {
 
     #[inline(always)]
     fn dispatch(&self, task: *const Header) {
-        // SAFETY: the task was in the ready set, so it is alive until it ends, which is at the end
-        // of this function.
+        if !self.prepare(task) {
+            return;
+        }
+        // SAFETY: the task was in the ready set, so it is alive. It owns a carrier, which only this
+        // function resumes.
+        let outcome = unsafe { (*(*task).carrier.get()).resume() };
+        // The carrier may have continued with other tasks.
+        let task = current::with(|c| c.task.get());
+        if task.is_null() {
+            return;
+        }
+        // Most tasks block here. With a constant, the compiler removes the other cases.
+        match outcome {
+            Outcome::Blocked => self.finish(task, Outcome::Blocked),
+            outcome => self.finish_rarely(task, outcome),
+        }
+    }
+
+    /// Finishes the dispatch of a task that has ended or awaits, on the stack of its carrier, and
+    /// prepares the next ready task if that has no stack: this saves two switches of stacks.
+    /// Returns false if the carrier must return to the worker.
+    ///
+    /// Code of users that does not belong to tasks, such as a scheduler, runs on the stack of the
+    /// worker.
+    #[inline]
+    pub(crate) fn continue_on_carrier(&self, task: *const Header, outcome: Outcome) -> bool {
+        if !self.own.continues {
+            return false;
+        }
+        // SAFETY: the task runs, so it is alive.
+        let stack_size = unsafe { (*task).stack_size };
+        // As in `dispatch`.
+        match outcome {
+            Outcome::Ended => self.finish(task, Outcome::Ended),
+            outcome => self.finish_rarely(task, outcome),
+        }
+        if self.own.steps_left.get() == 1 || !self.inbox.is_empty() {
+            return false;
+        }
+        self.count_step();
+        // The carrier was released last, so the task borrows it again.
+        let next = self.own.ready.fetch_without_stack(stack_size);
+        next.is_some_and(|Ready(next)| self.prepare(next))
+    }
+
+    /// Makes a ready task the running one. Returns false if the task does not run.
+    #[inline(always)]
+    fn prepare(&self, task: *const Header) -> bool {
+        // SAFETY: the task was in the ready set, so it is alive until its end in `finish`.
         let header = unsafe { &*task };
         let worker = header.worker.load(Ordering::Relaxed).cast_const();
         assert!(
@@ -513,13 +577,8 @@ impl Worker {
             "a scheduler returned a task of another worker: it must return what was put into it"
         );
         header.queued.set(false);
-        if header.carrier.get().is_null() {
-            if !self.begin(task) {
-                return;
-            }
-            if let (Some(name), 0) = (&header.name, header.dispatches.get()) {
-                corebeat_probe::name_task(header.id, name);
-            }
+        if header.carrier.get().is_null() && !self.begin(task) {
+            return false;
         }
         header.set_status(Status::Running);
         header.dispatches.set(header.dispatches.get() + 1);
@@ -532,14 +591,25 @@ impl Worker {
             }
             _ => header.stamp.get(),
         };
-        let outcome = current::with(|c| {
+        current::with(|c| {
             c.task.set(task);
             c.stamp.set(stamp);
-            // SAFETY: the task owns a carrier, which only this function resumes.
-            unsafe { (*header.carrier.get()).resume() };
-            c.task.set(std::ptr::null());
-            c.outcome.get()
         });
+        true
+    }
+
+    /// [`Worker::finish`] for outcomes that are no constants where the compiler would inline it.
+    #[inline(never)]
+    fn finish_rarely(&self, task: *const Header, outcome: Outcome) {
+        self.finish(task, outcome);
+    }
+
+    /// Handles the end of a dispatch.
+    #[inline(always)]
+    fn finish(&self, task: *const Header, outcome: Outcome) {
+        // SAFETY: as in `prepare`.
+        let header = unsafe { &*task };
+        current::with(|c| c.task.set(std::ptr::null()));
         // Attributes the calls that probes recorded on this thread to the task.
         corebeat_probe::task(header.id);
         if let Some(watch) = &self.own.watch {
@@ -552,14 +622,15 @@ impl Worker {
             watch.dispatched(header, status);
         }
         if header.dispatches.get() == 1 {
-            self.predict(outcome, header.status());
+            self.predict(outcome, header);
         }
         match outcome {
             Outcome::Blocked => {}
-            Outcome::Yielded => {
-                header.queued.set(true);
-                self.own.ready.put(Ready(task));
+            Outcome::Ended => {
+                self.release_carrier(header);
+                self.end(task);
             }
+            Outcome::Yielded => self.queue(task),
             Outcome::Awaits => {
                 self.release_carrier(header);
                 header.set_status(Status::Awaiting);
@@ -567,31 +638,17 @@ impl Worker {
                     self.make_ready(task);
                 }
             }
-            Outcome::Ended => {
-                self.release_carrier(header);
-                self.end(task);
-            }
         }
     }
 
     /// Prepares a task without a stack for its dispatch: at its start, or after an await. Returns
     /// false if the task does not run.
-    #[inline(never)]
+    #[inline(always)]
     fn begin(&self, task: *const Header) -> bool {
         // SAFETY: the task was in the ready set, so it is alive.
         let header = unsafe { &*task };
         if header.worker.load(Ordering::Relaxed).is_null() {
-            // Relaxed: published with the first token that the task leaves.
-            header.worker.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
-            header.stamp.set(current::stamp(self.home, header.id));
-            header.place.set(self.table.insert(task));
-            self.counts.started.add(1);
-            if self.inner().cancellation.is_ending() {
-                self.abandon(task, Failure::Cancelled);
-                return false;
-            }
-            if header.must_abort() {
-                self.abandon(task, Failure::Aborted);
+            if !self.start(task) {
                 return false;
             }
         } else if header.kind == Kind::Async {
@@ -601,31 +658,46 @@ impl Worker {
             header.forget_await();
             header.end_await();
         }
-        match self.borrow_carrier(header.stack_size) {
-            Ok(carrier) => {
-                // SAFETY: the carrier is on loan to this task now.
-                header.guard.set(unsafe { (*carrier).guard() });
-                header.carrier.set(carrier);
-                true
-            }
-            Err(_) if header.dispatches.get() > 0 && !header.is_cancelled() => {
-                // The task has started. Other tasks will return their stacks.
-                header.set_status(Status::Sleeping);
-                self.set_timer(STACK_RETRY_NS, Target::Task(task));
-                false
-            }
-            Err(why) => {
-                let why = Failure::NoStack(why);
-                let id = header.id;
-                let report = || format!("task {id} and perhaps other tasks did not run: {why}");
-                self.inner().detector.report_later(report);
-                self.abandon(task, why);
-                false
-            }
-        }
+        self.borrow_carrier(header) || self.borrow_spare_carrier(task)
     }
 
-    /// Ends a task without running it.
+    /// Makes a new task a task of this worker. Returns false if the task has ended instead.
+    #[inline(always)]
+    fn start(&self, task: *const Header) -> bool {
+        // SAFETY: as in `begin`.
+        let header = unsafe { &*task };
+        // Relaxed: published with the first token that the task leaves.
+        header.worker.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+        header.stamp.set(current::stamp(self.home, header.id));
+        header.place.set(self.table.insert(task));
+        self.counts.started.add(1);
+        // A reason to end the task is marked before its request is counted.
+        if self.inner().cancellation.requests() > 0 && self.ends_unstarted(task) {
+            return false;
+        }
+        if header.name.is_some() {
+            name_task(header);
+        }
+        true
+    }
+
+    /// Ends a new task without running it, if its end was requested.
+    #[cold]
+    #[inline(never)]
+    fn ends_unstarted(&self, task: *const Header) -> bool {
+        let why = if self.inner().cancellation.is_ending() {
+            Failure::Cancelled
+        // SAFETY: as in `begin`.
+        } else if unsafe { &*task }.must_abort() {
+            Failure::Aborted
+        } else {
+            return false;
+        };
+        self.abandon(task, why);
+        true
+    }
+
+    /// Ends a task without running it, or without continuing it.
     fn abandon(&self, task: *const Header, why: Failure) {
         // SAFETY: the worker owns the task, and the task does not run.
         unsafe { task::fail(task, why) };
@@ -636,11 +708,11 @@ impl Worker {
 
     #[inline]
     fn end(&self, task: *const Header) {
-        // SAFETY: the worker owns the reference of the runtime.
-        let task = unsafe { TaskRef::from_raw(task) };
+        // SAFETY: the worker owns the task, and each path to its end ends here.
+        let task = unsafe { Unended::from_raw(task) };
         self.table.remove(task.header().place.get());
         self.counts.ended.add(1);
-        task::publish_end(&task);
+        task::publish_end(task);
     }
 
     /// Excludes the time up to now from the execution time of the next task.
@@ -649,15 +721,20 @@ impl Worker {
     }
 
     /// Returns the time of the monitor's clock; 0 without a monitor.
+    #[inline]
     pub(crate) fn monitor_ns(&self) -> u64 {
-        self.own.watch.as_ref().map_or(0, |w| w.now_ns())
+        #[inline(never)]
+        fn now_ns(watch: &Watch) -> u64 {
+            watch.now_ns()
+        }
+        self.own.watch.as_ref().map_or(0, now_ns)
     }
 
     /// Returns tasks that were sent and did not arrive. Only for the end of a runtime, when no
     /// thread runs the worker.
-    pub(crate) fn unstarted(&self) -> impl Iterator<Item = TaskRef> {
+    pub(crate) fn unstarted(&self) -> impl Iterator<Item = Unended> {
         // SAFETY: only new tasks are left, which own the reference of the runtime.
-        let sent = self.inbox.take().map(|task| unsafe { TaskRef::from_raw(task) });
+        let sent = self.inbox.take().map(|task| unsafe { Unended::from_raw(task) });
         sent.chain(std::iter::from_fn(|| self.own.unstarted.pop()))
     }
 
@@ -720,6 +797,13 @@ impl Worker {
         self.steal();
         !self.own.ready.is_empty() || !self.own.unstarted.is_empty() || !self.inbox.is_empty()
     }
+}
+
+/// Declares the name of a task to probes.
+#[cold]
+#[inline(never)]
+fn name_task(task: &Header) {
+    task.name.iter().for_each(|name| corebeat_probe::name_task(task.id, name));
 }
 
 /// Aborts the program when it is dropped, which happens when a panic leaves the loop of a worker.

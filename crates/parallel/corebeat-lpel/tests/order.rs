@@ -40,6 +40,39 @@ fn fifo_runs_tasks_in_order() {
 }
 
 #[test]
+fn fifo_keeps_the_order_while_it_grows() {
+    const TASKS: usize = 10;
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let note = {
+        let log = log.clone();
+        move |n: usize| log.lock().unwrap().push(n)
+    };
+    Runtime::builder()
+        .workers(1)
+        .build()
+        .unwrap()
+        .run(move || {
+            for n in 0..TASKS {
+                let note = note.clone();
+                spawn(move || {
+                    note(n);
+                    yield_now();
+                    for child in 0..TASKS {
+                        let note = note.clone();
+                        spawn(move || note(TASKS * (n + 1) + child));
+                    }
+                    yield_now();
+                    note(n);
+                });
+            }
+        })
+        .unwrap();
+    let children = |n| (TASKS * (n + 1)..TASKS * (n + 2)).chain([n]);
+    let order: Vec<_> = (0..TASKS).chain((0..TASKS).flat_map(children)).collect();
+    assert_eq!(*log.lock().unwrap(), order);
+}
+
+#[test]
 fn lifo_runs_tasks_in_reverse_order() {
     assert_eq!(order(&scheduled::<Lifo>(), LEVELS), [5, 4, 3, 2, 1, 0]);
 }

@@ -1,13 +1,13 @@
 //! Carriers as coroutines of corosensei.
 
-use super::carry;
-use crate::current;
+use super::{carry, dispatched};
 use crate::stack::Stack;
-use crate::task::Outcome;
+use crate::task::{Header, Outcome};
 use corosensei::stack::StackPointer;
-use corosensei::{Coroutine, Yielder};
-use std::cell::Cell;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
+use std::ptr;
 
 // SAFETY: stacks of a pool have a guard below, are aligned, and have at least STACK_MIN bytes.
 unsafe impl corosensei::stack::Stack for Stack {
@@ -22,55 +22,66 @@ unsafe impl corosensei::stack::Stack for Stack {
 
 pub(crate) struct Carrier {
     /// Dropped only by `end`, when the coroutine has returned.
-    coroutine: ManuallyDrop<Coroutine<(), (), (), Stack>>,
-    yielder: Cell<*const ()>,
+    coroutine: ManuallyDrop<UnsafeCell<Coroutine<(), Outcome, (), Stack>>>,
+    /// By which a task on this carrier returns to its worker. It lives on the stack.
+    yielder: Cell<*const Yielder<(), Outcome>>,
     guard: usize,
+    stack_size: u32,
 }
 
 impl Carrier {
-    pub(crate) fn new(stack: Stack) -> std::io::Result<Carrier> {
+    /// Creates a carrier for tasks with stacks of `stack_size` bytes.
+    pub(crate) fn new(stack: Stack, stack_size: u32) -> std::io::Result<Carrier> {
         let guard = stack.limit().get();
-        let coroutine = Coroutine::with_stack(stack, |own: &Yielder<(), ()>, ()| {
-            current::with(|c| c.yielder.set(std::ptr::from_ref(own).cast()));
-            while carry() {
-                own.suspend(());
+        let coroutine = Coroutine::with_stack(stack, |own: &Yielder<(), Outcome>, ()| {
+            while let Some(task) = dispatched() {
+                // SAFETY: the task is alive, and the worker has lent this carrier to it.
+                unsafe { &(*task.as_ref().carrier.get()).yielder }.set(own);
+                if let Some(outcome) = carry(task) {
+                    own.suspend(outcome);
+                }
             }
         });
-        Ok(Carrier {
-            coroutine: ManuallyDrop::new(coroutine),
-            yielder: Cell::new(std::ptr::null()),
-            guard,
-        })
+        let coroutine = ManuallyDrop::new(UnsafeCell::new(coroutine));
+        Ok(Carrier { coroutine, yielder: Cell::new(ptr::null()), guard, stack_size })
     }
 
-    /// Runs the carrier until it suspends.
+    /// Runs the carrier until it suspends, and returns the reason. A task must be current.
+    ///
+    /// # Safety
+    ///
+    /// The carrier is suspended.
     #[inline(always)]
-    pub(crate) fn resume(&mut self) {
-        current::with(|c| c.yielder.set(self.yielder.get()));
-        self.coroutine.resume(());
-        self.yielder.set(current::with(|c| c.yielder.get()));
+    pub(crate) unsafe fn resume(&self) -> Outcome {
+        // SAFETY: only this function and `end` use the coroutine, and it does not run.
+        match unsafe { &mut *self.coroutine.get() }.resume(()) {
+            CoroutineResult::Yield(outcome) => outcome,
+            CoroutineResult::Return(()) => unreachable!("a carrier with a task does not end"),
+        }
     }
 
     /// Ends a free carrier. No task may be current.
-    pub(crate) fn end(mut self) -> Stack {
-        self.resume();
-        // SAFETY: the coroutine is not used again.
-        unsafe { ManuallyDrop::take(&mut self.coroutine) }.into_stack()
+    pub(crate) fn end(self) -> Stack {
+        let mut coroutine = ManuallyDrop::into_inner(self.coroutine).into_inner();
+        let _ = coroutine.resume(());
+        coroutine.into_stack()
     }
 
     /// Returns the address of the guard below the stack.
     pub(crate) fn guard(&self) -> usize {
         self.guard
     }
+
+    /// Returns the stack size of the tasks that the carrier runs.
+    #[inline(always)]
+    pub(crate) fn stack_size(&self) -> u32 {
+        self.stack_size
+    }
 }
 
-/// Returns to the worker inside a task.
+/// Returns to the worker inside the running task.
 #[inline(always)]
-pub(crate) fn suspend(outcome: Outcome) {
-    let yielder = current::with(|c| {
-        c.outcome.set(outcome);
-        c.yielder.get().cast::<Yielder<(), ()>>()
-    });
-    // SAFETY: set when this carrier was resumed; the yielder lives on the stack of the carrier.
-    unsafe { (*yielder).suspend(()) };
+pub(crate) fn suspend(task: &Header, outcome: Outcome) {
+    // SAFETY: the task runs on its carrier, which has stored its yielder at the start of the task.
+    unsafe { (*(*task.carrier.get()).yielder.get()).suspend(outcome) };
 }

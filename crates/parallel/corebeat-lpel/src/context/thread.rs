@@ -1,7 +1,7 @@
 //! Carriers as threads that alternate with their worker, for Miri and ThreadSanitizer, which do not
 //! support coroutines.
 
-use super::carry;
+use super::{carry, dispatched};
 use crate::current;
 use crate::stack::Stack;
 use crate::task::{Header, Outcome};
@@ -30,18 +30,14 @@ struct Exchange {
 
 impl Baton {
     /// Lets the other side run, and waits until this side may run again.
-    fn pass(&self, to_carrier: bool) -> (usize, usize, u64, Outcome) {
+    fn pass(&self, to_carrier: bool, outcome: Outcome) -> (usize, usize, u64, Outcome) {
         let mine = current::with(|c| {
-            (
-                c.worker.get().expose_provenance(),
-                c.task.get().expose_provenance(),
-                c.stamp.get(),
-                c.outcome.get(),
-            )
+            let (worker, task) = (c.worker.get(), c.task.get());
+            (worker.expose_provenance(), task.expose_provenance(), c.stamp.get())
         });
         let mut exchange = self.exchange.lock().unwrap_or_else(|e| e.into_inner());
         (exchange.worker, exchange.task) = (mine.0, mine.1);
-        (exchange.stamp, exchange.outcome) = (mine.2, Some(mine.3));
+        (exchange.stamp, exchange.outcome) = (mine.2, Some(outcome));
         exchange.carrier_runs = to_carrier;
         self.changed.notify_all();
         while exchange.carrier_runs == to_carrier {
@@ -77,35 +73,41 @@ pub(crate) struct Carrier {
     baton: Arc<Baton>,
     thread: std::thread::JoinHandle<()>,
     stack: Stack,
+    stack_size: u32,
 }
 
 impl Carrier {
-    pub(crate) fn new(stack: Stack) -> std::io::Result<Carrier> {
+    pub(crate) fn new(stack: Stack, stack_size: u32) -> std::io::Result<Carrier> {
         let baton = Arc::new(Baton::default());
         let own = baton.clone();
-        let stack_size = (stack.base().get() - stack.limit().get()).max(STACK_SIZE);
-        let thread = std::thread::Builder::new().stack_size(stack_size).spawn(move || {
+        let bytes = (stack.base().get() - stack.limit().get()).max(STACK_SIZE);
+        let thread = std::thread::Builder::new().stack_size(bytes).spawn(move || {
             let passed = own.await_first_run();
             own.adopt(passed);
             BATON.set(Some(own.clone()));
-            while carry() {
-                let passed = own.pass(false);
-                own.adopt(passed);
+            while let Some(task) = dispatched() {
+                if let Some(outcome) = carry(task) {
+                    let passed = own.pass(false, outcome);
+                    own.adopt(passed);
+                }
             }
             let mut exchange = own.exchange.lock().unwrap_or_else(|e| e.into_inner());
             exchange.carrier_runs = false;
             own.changed.notify_all();
         })?;
-        Ok(Carrier { baton, thread, stack })
+        Ok(Carrier { baton, thread, stack, stack_size })
     }
 
-    pub(crate) fn resume(&mut self) {
-        let passed = self.baton.pass(true);
-        current::with(|c| c.outcome.set(passed.3));
+    pub(crate) unsafe fn resume(&self) -> Outcome {
+        // The carrier ignores the outcome.
+        let passed = self.baton.pass(true, Outcome::Ended);
+        // The carrier may have continued with other tasks.
+        self.baton.adopt(passed);
+        passed.3
     }
 
-    pub(crate) fn end(mut self) -> Stack {
-        self.resume();
+    pub(crate) fn end(self) -> Stack {
+        self.baton.pass(true, Outcome::Ended);
         let _ = self.thread.join();
         self.stack
     }
@@ -113,12 +115,15 @@ impl Carrier {
     pub(crate) fn guard(&self) -> usize {
         self.stack.limit().get()
     }
+
+    pub(crate) fn stack_size(&self) -> u32 {
+        self.stack_size
+    }
 }
 
-pub(crate) fn suspend(outcome: Outcome) {
-    current::with(|c| c.outcome.set(outcome));
+pub(crate) fn suspend(_: &Header, outcome: Outcome) {
     let baton =
         BATON.with_borrow(|b| b.clone()).expect("only tasks suspend, and tasks run on carriers");
-    let passed = baton.pass(false);
+    let passed = baton.pass(false, outcome);
     baton.adopt(passed);
 }

@@ -5,7 +5,7 @@ use crate::context;
 use crate::error::{Failure, assert_not_forked};
 use crate::set::SetCore;
 use crate::stream::Core;
-use crate::task::{self, Header, Outcome, Status, Unwind};
+use crate::task::{self, Header, Kind, Outcome, Status, Unwind};
 use crate::waiter::{self, Token, Word};
 use crate::worker::{Target, TimerKey};
 use corebeat_sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Returns whether the caller may wait now. Unwinds if the caller is cancelled.
+/// Returns the token of the caller, which is about to block; `None` if it must not wait now.
+/// Unwinds if the caller is cancelled.
 ///
 /// The caller must not wait if it is unwinding, because its worker would run other tasks in the
 /// middle of a panic; and if it is the loop of a worker.
@@ -23,70 +24,68 @@ use std::time::{Duration, Instant};
 /// Panics in code that must not wait, see [`corebeat_sync::wait`]; and in a child that the task
 /// forked, whose worker has lost the other workers.
 #[inline(always)]
-pub(crate) fn may_block() -> bool {
+pub(crate) fn blocking_token() -> Option<Token> {
     if std::thread::panicking() {
-        return false;
+        return None;
     }
     let task = with(|c| c.task.get());
     // SAFETY: the running task is alive.
     match unsafe { task.as_ref() } {
-        Some(task) if task.is_interrupted() => handle_interrupt(task),
-        Some(task) => {
+        Some(header) if header.is_interrupted() => handle_interrupt(header),
+        Some(header) => {
             corebeat_sync::wait::check();
-            assert_not_forked(task.process);
-            true
+            assert_not_forked(header.process);
+            Some(task.cast_mut())
         }
-        None => may_block_thread(),
+        None => blocking_token_of_thread(),
     }
+}
+
+/// Returns whether the caller may wait now, as [`blocking_token`] does.
+pub(crate) fn may_block() -> bool {
+    blocking_token().is_some()
 }
 
 /// Unwinds a caller that was blocked, if it is cancelled. It does so even if an event for the
 /// caller has occurred: tasks that were unwound before it have closed their streams.
 #[inline(always)]
-pub(crate) fn unblocked() {
-    let task = with(|c| c.task.get());
-    // SAFETY: the running task is alive.
-    match unsafe { task.as_ref() } {
-        Some(task) if task.is_interrupted() => {
-            handle_interrupt(task);
-        }
-        Some(_) => {}
-        None => {
-            may_block_thread();
-        }
+pub(crate) fn unblocked(token: Token) {
+    // SAFETY: the running task or thread is alive.
+    let me = unsafe { &*waiter::blocked(token) };
+    if me.is_interrupted() {
+        handle_interrupt(me);
     }
 }
 
 #[cold]
-fn may_block_thread() -> bool {
+fn blocking_token_of_thread() -> Option<Token> {
     // Between two tasks, a worker runs code such as destructors. It must not wait for its own
     // tasks.
     if worker().is_some() {
-        return false;
+        return None;
     }
+    let thread = waiter();
     // SAFETY: the header of the calling thread.
-    match unsafe { waiter().as_ref() } {
-        Some(thread) if thread.is_interrupted() => handle_interrupt(thread),
+    match unsafe { thread.as_ref() }? {
+        header if header.is_interrupted() => handle_interrupt(header),
         // A blocking task that has ended runs destructors of its thread-local data, and does not
         // count as active. A blocking task that is about to wait may check for deadlocks, and then
         // run destructors of retired memory.
-        Some(thread) => thread.status() == Status::Running,
-        None => false,
+        header => (header.status() == Status::Running).then_some(thread.cast_mut()),
     }
 }
 
-/// Unwinds a cancelled caller. Returns false if the time of the caller is over, so that it must not
-/// wait.
+/// Unwinds a cancelled caller. Returns no token if the time of the caller is over.
 #[cold]
-fn handle_interrupt(caller: &Header) -> bool {
+fn handle_interrupt(caller: &Header) -> Option<Token> {
     if caller.is_cancelled() {
         std::panic::resume_unwind(Box::new(Unwind::Cancel));
     }
-    false
+    None
 }
 
 /// Limit of the time for which the caller waits, from `begin` to the drop. When the time is over, a
-/// blocked caller continues, and [`may_block`] returns false.
+/// blocked caller continues, and has no token to block again.
 pub(crate) struct TimeLimit {
     /// Timer of a task. A thread has a deadline of its own.
     timer: Option<TimerKey>,
@@ -134,11 +133,11 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 /// after the switch, where the processor cannot predict the return address.
 #[inline(always)]
 pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
-    let task = with(|c| c.task.get());
-    // SAFETY: the running task is alive.
-    let Some(me) = (unsafe { task.as_ref() }) else {
+    // SAFETY: the running task or thread is alive.
+    let me = unsafe { &*waiter::blocked(token) };
+    if me.kind == Kind::Thread {
         return thread::block(word, token, status, on);
-    };
+    }
     // Release: pairs with the acquire of a dump that follows the pointer.
     me.on.store(on.cast_mut(), Ordering::Release);
     me.last_on.set(on);
@@ -156,22 +155,22 @@ pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) 
 /// Blocks until another task ends, as [`block`] does.
 pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
     // SAFETY: the running task or thread is alive.
-    unsafe { &(*waiter()).on_task }.store(task, Ordering::Relaxed);
+    let on_task = unsafe { &(*waiter::blocked(token)).on_task };
+    on_task.store(task, Ordering::Relaxed);
     block(word, token, Status::Joining, ptr::null());
-    // SAFETY: as above.
-    unsafe { &(*waiter()).on_task }.store(0, Ordering::Relaxed);
-    unblocked();
+    on_task.store(0, Ordering::Relaxed);
+    unblocked(token);
 }
 
 /// Blocks the owner of a set, as [`block`] does.
 pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
     // SAFETY: the running task or thread is alive.
-    let on_set = unsafe { &(*waiter()).on_set };
+    let on_set = unsafe { &(*waiter::blocked(token)).on_set };
     // Release: pairs with the acquire of a dump that follows the pointer.
     on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
     block(&set.word, token, Status::Polling, ptr::null());
     on_set.store(ptr::null_mut(), Ordering::Release);
-    unblocked();
+    unblocked(token);
 }
 
 /// Object that an async task awaits.
@@ -237,7 +236,7 @@ fn suspend(me: &Header, status: Status) {
     let frame = 0u8;
     me.frame.set(&raw const frame);
     me.set_status(status);
-    context::suspend(if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
+    context::suspend(me, if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
 }
 
 /// Returns the reason why the calling task, which was cancelled, has no result.

@@ -1,12 +1,13 @@
 //! Threads that wait as tasks do: blocking tasks, and threads that are no tasks.
 
-use super::{new_stamp, waiter, with};
+use super::{new_stamp, with};
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
 use crate::stream::Core;
 use crate::task::{self, Header, Kind, Status, TaskRef, Vtable};
 use crate::waiter::{self, Token, Word};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
+use corebeat_sync::fork::Process;
 use corebeat_sync::{thread, thread_local};
 use std::cell::{Cell, OnceCell};
 use std::ptr;
@@ -51,8 +52,9 @@ fn new_thread(
     name: Option<Arc<str>>,
     id: u64,
 ) -> TaskRef {
+    let process = Process::current();
     let block = Box::new(ThreadBlock {
-        header: Header::new(id, name, scope, Kind::Thread, &THREAD_VTABLE),
+        header: Header::new(id, name, scope, process, Kind::Thread, &THREAD_VTABLE),
         thread: thread::current(),
         woken: AtomicBool::new(false),
         deadline: Cell::new(None),
@@ -86,7 +88,7 @@ pub(super) fn runtime_of_blocking_task() -> Option<Arc<Inner>> {
 /// deadlocks find the thread by the returned header.
 pub(crate) fn become_blocking_task(inner: Arc<Inner>, task: &Header) -> TaskRef {
     let home = inner.blocking.home;
-    let me = new_thread(Some(inner), task.scope.clone(), task.name.clone(), task.id);
+    let me = new_thread(Some(inner), task.scope().cloned(), task.name.clone(), task.id);
     let stamp = new_stamp(home);
     with(|c| c.stamp.set(stamp));
     me.header().stamp.set(stamp);
@@ -100,7 +102,7 @@ pub(crate) fn become_blocking_task(inner: Arc<Inner>, task: &Header) -> TaskRef 
 #[cold]
 pub(super) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
     // SAFETY: the header of a thread is the first field of such a block.
-    let block = unsafe { &*waiter().cast::<ThreadBlock>() };
+    let block = unsafe { &*waiter::blocked(token).cast::<ThreadBlock>() };
     let me = &block.header;
     me.on.store(on.cast_mut(), Ordering::Release);
     me.set_status(status);

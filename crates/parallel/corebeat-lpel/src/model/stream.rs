@@ -1,8 +1,12 @@
 //! Models of one stream between two threads.
 
 use super::{assert_detected, check, spawn};
-use crate::{growing_stream, stream, waiter};
+use crate::stream::{Side, leave_token};
+use crate::waiter::{self, Token};
+use crate::{growing_stream, stream};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
+use corebeat_sync::fault::omits;
+use std::ptr;
 use std::sync::Arc;
 
 /// Passes items. Writer and reader block where necessary.
@@ -80,10 +84,38 @@ fn loom_growing_stream_passes_all() {
     });
 }
 
+/// A task blocks at a side that another task has used on another worker. That worker still has a
+/// recheck of an equal token, because the second task has reused the memory of the first one.
+/// Either that worker or the writer takes the token.
+#[test]
+fn loom_token_of_a_moved_side_is_taken_once() {
+    const HOMES: [u64; 2] = [2, 3];
+    check(3, || {
+        let side = Arc::new(Side::new());
+        let token: Token = ptr::without_provenance_mut(64);
+        if !omits("first home") {
+            side.move_to(HOMES[0]);
+        }
+        let of_recheck = side.clone();
+        let recheck = spawn(move || {
+            let is_left = of_recheck.word.load(Ordering::Relaxed) == token;
+            is_left && waiter::withdraw(&of_recheck.word, token)
+        });
+        // The second task and the writer run on this thread.
+        side.move_to(HOMES[1]);
+        leave_token(&side.word, token);
+        let left = side.word.load(Ordering::Relaxed);
+        let takes = waiter::is_token(left)
+            && (side.take_alone(left, HOMES[1]) || waiter::withdraw(&side.word, left));
+        assert!(takes != recheck.join().unwrap(), "the token was taken twice, or not at all");
+    });
+}
+
 #[test]
 fn loom_stream_faults_are_detected() {
     let passes = "stream::loom_stream_of_one_passes_all";
     let dropped = "stream::loom_dropped_reader_wakes_the_writer";
+    let moved = "stream::loom_token_of_a_moved_side_is_taken_once";
     assert_detected(&[
         (passes, "acquire stream.rs"),
         (passes, "release stream.rs"),
@@ -94,5 +126,6 @@ fn loom_stream_faults_are_detected() {
         (passes, "release ring.rs"),
         (dropped, "acquire waiter.rs"),
         (dropped, "acquire stream.rs"),
+        (moved, "step first home"),
     ]);
 }

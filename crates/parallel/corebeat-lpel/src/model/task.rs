@@ -2,18 +2,24 @@
 
 use super::{assert_detected, check, spawn};
 use crate::JoinHandle;
-use crate::task::{self, Header, Params, Plain, TaskRef};
+use crate::task::{self, Header, Params, Plain, TaskRef, Unended};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::cell::UnsafeCell;
+use corebeat_sync::fork::Process;
 use corebeat_sync::thread;
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Plainly};
 use std::task::{Context, Poll, Wake, Waker};
 
-fn create<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> (TaskRef, JoinHandle<T>) {
-    task::create(Params::new(1), Plain(f)).unwrap()
+fn params() -> Params<'static> {
+    Params::new(1, Process::current())
+}
+
+fn create<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> (Unended, JoinHandle<T>) {
+    task::create(params(), Plain(f)).unwrap()
 }
 
 /// A cell that each owner writes, and that the last owner drops.
@@ -36,11 +42,11 @@ impl Drop for Checked {
 }
 
 /// Runs and ends a task on a thread.
-fn run(task: TaskRef) -> thread::JoinHandle<()> {
+fn run(task: Unended) -> thread::JoinHandle<()> {
     spawn(move || {
         // SAFETY: only this thread runs the task, once.
         unsafe { task::run(task.as_ptr()) };
-        task::publish_end(&task);
+        task::publish_end(task);
     })
 }
 
@@ -118,13 +124,36 @@ fn loom_result_without_a_joiner_is_dropped_once() {
             let dropped = dropped.clone();
             move || Result(UnsafeCell::new(1), dropped)
         });
-        let kept = task.clone();
+        // SAFETY: the task has not ended; the reference is counted.
+        let kept = ManuallyDrop::new(unsafe { TaskRef::from_raw(task.as_ptr()) });
+        let kept = TaskRef::clone(&kept);
         let thread = run(task);
         drop(handle);
         thread.join().unwrap();
         assert_eq!(dropped.load(Plainly::Relaxed), 1);
         drop(kept);
     });
+}
+
+/// The end of the task or the drop of its handle frees the task, whichever is later, after all uses
+/// by the other.
+#[test]
+fn loom_task_is_freed_once() {
+    for joins in [false, true] {
+        check(3, move || {
+            let name: Arc<str> = "task".into();
+            let params = Params { name: Some(&name), ..params() };
+            let (task, handle) = task::create(params, Plain(|| ())).unwrap();
+            let thread = run(task);
+            if joins {
+                handle.join().unwrap()
+            } else {
+                drop(handle)
+            }
+            thread.join().unwrap();
+            assert_eq!(Arc::strong_count(&name), 1);
+        });
+    }
 }
 
 #[test]
@@ -149,7 +178,7 @@ fn loom_await_misses_no_notification() {
     check(3, || {
         static VTABLE: task::Vtable = task::thread_vtable(|_| ());
         let world = Arc::new(World {
-            header: Header::new(1, None, None, task::Kind::Async, &VTABLE),
+            header: Header::new(1, None, None, Process::current(), task::Kind::Async, &VTABLE),
             delivered: AtomicBool::new(false),
             worker: thread::current(),
             news: [AtomicBool::new(false), AtomicBool::new(false)],

@@ -176,19 +176,19 @@ impl<T: Send + 'static> Reader<T> {
             if self.spin() {
                 continue;
             }
-            if !current::may_block() {
-                return false;
-            }
+            let Some(token) = current::blocking_token() else { return false };
             assert_not_forked(self.core().process);
             let end = &mut self.end;
             let core = &end.shared.core;
-            let token = waiter::blocking_token();
             leave_token(&core.reader.word, token);
             if must_block(&core.writer, || Recheck::new(&end.shared, true, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);
                 current::block(&core.reader.word, token, Status::Reading, core);
                 end.resume(|core| &core.reader, Direction::Read);
-                current::unblocked();
+                current::unblocked(token);
+                if end.cursor.slot().is_full() {
+                    return true;
+                }
             }
         }
     }

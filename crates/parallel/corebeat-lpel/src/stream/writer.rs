@@ -172,11 +172,8 @@ impl<T: Send + 'static> Writer<T> {
                     continue;
                 }
             }
-            if !current::may_block() {
-                return false;
-            }
+            let Some(token) = current::blocking_token() else { return false };
             assert_not_forked(core.process);
-            let token = waiter::blocking_token();
             // SAFETY: the token is that of the calling task or thread.
             let grow = unsafe { &(*waiter::blocked(token)).grow };
             if core.growing {
@@ -197,7 +194,7 @@ impl<T: Send + 'static> Writer<T> {
                     core.publish_capacity(end.cursor.capacity());
                 }
             }
-            current::unblocked();
+            current::unblocked(token);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Bodies of tasks, their results, and the memory block of a task.
 
-use super::{Header, JoinHandle, Kind, Outcome, Priority, TaskRef, Vtable};
+use super::{Header, JoinHandle, Kind, Outcome, Priority, TaskRef, Unended, Vtable};
 use crate::block;
 use crate::current;
 use crate::error::{Failure, Panic};
 use crate::scope::ScopeCore;
-use corebeat_sync::atomic::{AtomicBool, AtomicUsize};
+use corebeat_sync::fork::Process;
 use std::alloc::Layout;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -13,7 +13,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -146,8 +146,9 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
             }
         };
         block.header.locals.clear();
-        // SAFETY: the joiner reads the result after the end is published in `join`.
-        unsafe { *block.result.get() = Some(result) };
+        // SAFETY: the joiner reads the result after the end is published in `join`. Before, there
+        // is no result to drop.
+        unsafe { block.result.get().write(Some(result)) };
         Outcome::Ended
     }
 
@@ -166,21 +167,22 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
     }
 
     unsafe fn free(task: *mut Header) {
-        let block = task.cast::<Block<B, T>>();
-        // The destructor of a result without a joiner may panic, and no caller can receive that.
+        // The end of the task has dropped the body and the locals and left the scope, and the
+        // handle or the end has dropped the result. Only the name is left.
         // SAFETY: `create` made a block of this type, and there are no references to it.
-        discard_panic(|| unsafe { ptr::drop_in_place(block) });
+        drop(unsafe { (*task).name.take() });
         // SAFETY: `create` allocated the block for this type.
         unsafe {
-            block::release(NonNull::new_unchecked(block.cast()), Layout::new::<Block<B, T>>())
+            block::release(NonNull::new_unchecked(task.cast()), Layout::new::<Block<B, T>>())
         };
     }
 }
 
 /// Parameters of a new task.
-pub(crate) struct Params {
+#[derive(Clone, Copy)]
+pub(crate) struct Params<'a> {
     pub(crate) id: u64,
-    pub(crate) name: Option<Arc<str>>,
+    pub(crate) name: Option<&'a Arc<str>>,
     pub(crate) priority: Priority,
     pub(crate) stack_size: u32,
     pub(crate) stealable: bool,
@@ -188,11 +190,13 @@ pub(crate) struct Params {
     pub(crate) is_from_outside: bool,
     pub(crate) created_ns: u64,
     pub(crate) runtime: u32,
-    pub(crate) scope: Option<Arc<ScopeCore>>,
+    pub(crate) process: Process,
+    pub(crate) scope: Option<&'a Arc<ScopeCore>>,
 }
 
-impl Params {
-    pub(crate) fn new(id: u64) -> Params {
+impl Params<'_> {
+    #[inline(always)]
+    pub(crate) fn new(id: u64, process: Process) -> Self {
         Params {
             id,
             name: None,
@@ -203,18 +207,19 @@ impl Params {
             is_from_outside: false,
             created_ns: 0,
             runtime: 0,
+            process,
             scope: None,
         }
     }
 }
 
-/// Creates a task, which its scope counts until `publish_end`. Returns a reference for the runtime,
+/// Creates a task, which its scope counts until `publish_end`. Returns the task for the runtime,
 /// and the join handle; `None` if there is no memory.
 #[inline(always)]
 pub(crate) fn create<T: Send + 'static, B: Body<T>>(
-    params: Params,
+    params: Params<'_>,
     body: B,
-) -> Option<(TaskRef, JoinHandle<T>)> {
+) -> Option<(Unended, JoinHandle<T>)> {
     let block = block::allocate(Layout::new::<Block<B, T>>())?.cast::<Block<B, T>>().as_ptr();
     // SAFETY: the memory was allocated for this type above.
     unsafe {
@@ -228,17 +233,24 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(
             is_from_outside: params.is_from_outside,
             created_ns: Cell::new(params.created_ns),
             runtime: params.runtime,
-            refs: AtomicUsize::new(2),
-            handled: AtomicBool::new(true),
-            ..Header::new(params.id, params.name, params.scope, B::KIND, &Typed::<B, T>::VTABLE)
+            ..Header::new(
+                params.id,
+                params.name.cloned(),
+                params.scope.cloned(),
+                params.process,
+                B::KIND,
+                &Typed::<B, T>::VTABLE,
+            )
         });
         (&raw mut (*block).result).write(UnsafeCell::new(None));
         (&raw mut (*block).body).write(UnsafeCell::new(Some(body)));
     }
-    // SAFETY: `refs` counts two references.
+    // SAFETY: `refs` counts the reference that both have in common.
     Some(unsafe {
         let task = block.cast::<Header>();
-        (*task).scope.iter().for_each(|scope| scope.begin_task());
-        (TaskRef::from_raw(task), JoinHandle::new(TaskRef::from_raw(task)))
+        if let Some(scope) = (*task).scope() {
+            scope.begin_task();
+        }
+        (Unended::from_raw(task), JoinHandle::new(TaskRef::from_raw(task)))
     })
 }

@@ -1,7 +1,7 @@
 //! Waiting for the end of a task.
 
-use super::TaskRef;
 use super::body::{Block, discard_panic};
+use super::{Header, TaskRef};
 use crate::current::{self, Awaits, TimeLimit};
 use crate::error::{Failure, assert_not_forked};
 use crate::runtime::Inner;
@@ -10,6 +10,7 @@ use corebeat_sync::atomic::Ordering;
 use std::cell::UnsafeCell;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,14 +18,17 @@ use std::time::Duration;
 /// Permission to wait for the end of a task and to take its result. A task whose handle is dropped
 /// continues to run.
 pub struct JoinHandle<T> {
-    task: TaskRef,
+    /// The reference that the handle has in common with the runtime. The end of the task leaves the
+    /// reference to the handle, unless the handle was dropped before.
+    task: ManuallyDrop<TaskRef>,
     result: PhantomData<fn() -> T>,
 }
 
 impl<T> JoinHandle<T> {
     /// `task` is a block with a result of type `T`, and this is its only handle.
+    #[inline(always)]
     pub(super) fn new(task: TaskRef) -> JoinHandle<T> {
-        JoinHandle { task, result: PhantomData }
+        JoinHandle { task: ManuallyDrop::new(task), result: PhantomData }
     }
 }
 
@@ -32,6 +36,7 @@ impl<T> JoinHandle<T> {
     /// # Safety
     ///
     /// The task has ended.
+    #[inline(always)]
     unsafe fn take_result(&self) -> Option<Result<T, Failure>> {
         let block = self.task.as_ptr().cast::<Block<(), T>>();
         // SAFETY: the offsets of the first two fields do not depend on the body. The task has
@@ -55,9 +60,18 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// # Panics
     ///
     /// Panics if the handle was awaited before and returned the result.
+    #[inline]
     pub fn join(self) -> Result<T, Failure> {
-        self.wait()?;
-        self.take()
+        wait(self.task.header())?;
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the task has ended, and left its reference to this handle, which is not used
+        // again.
+        let result = unsafe {
+            let result = this.take_result();
+            ManuallyDrop::drop(&mut this.task);
+            result
+        };
+        result.expect(TAKEN)
     }
 
     /// Waits for the end of the task as [`JoinHandle::join`] does, at most for `time`. Returns
@@ -68,7 +82,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// Panics if the handle has returned the result before.
     pub fn join_timeout(&mut self, time: Duration) -> Option<Result<T, Failure>> {
         let limit = TimeLimit::begin(time);
-        let waited = self.wait();
+        let waited = wait(self.task.header());
         drop(limit);
         match waited {
             Ok(()) => Some(self.take()),
@@ -77,30 +91,10 @@ impl<T: Send + 'static> JoinHandle<T> {
         }
     }
 
-    /// Waits for the end of the task. Fails with [`Failure::Unwinding`] if the caller must not
-    /// wait.
-    fn wait(&self) -> Result<(), Failure> {
-        let task = self.task.header();
-        while !task.has_ended() {
-            if !current::may_block() {
-                return Err(Failure::Unwinding);
-            }
-            if !task.process.is_current() {
-                return Err(Failure::Forked);
-            }
-            let token = waiter::blocking_token();
-            // Replaces the token of a waker, if the handle was polled before.
-            if waiter::leave(&task.join, token) {
-                current::block_on_task(&task.join, token, task.id);
-            }
-        }
-        Ok(())
-    }
-
     fn take(&self) -> Result<T, Failure> {
         // SAFETY: the task has ended.
         let result = unsafe { self.take_result() };
-        result.expect("the handle has returned the result of the task before")
+        result.expect(TAKEN)
     }
 
     /// Requests the early end of the task: it is unwound where it waits, or at its next wait, and
@@ -152,23 +146,12 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        let task = self.task.header();
-        // Acquire: pairs with the release in `publish_end`, so the result is visible.
-        let token = task.join.load(Ordering::Acquire);
-        if waiter::is_token(token) {
-            waiter::withdraw(&task.join, token);
-        }
-        // The result does not outlive both the task and the handle, whereas other references may.
-        // Release: pairs with the acquire in `publish_end`, which drops the result. Acquire: pairs
-        // with the release there, so the result is visible.
-        let detach =
-            || task.join.compare_exchange(EMPTY, DETACHED, Ordering::Release, Ordering::Acquire);
-        if token == CLOSED || detach().is_err() {
-            // SAFETY: the task has ended, because its word holds no token and is not empty.
+        if !detach(self.task.header()) {
+            // SAFETY: the task has ended.
             discard_panic(|| drop(unsafe { self.take_result() }));
+            // SAFETY: the end has left the reference to this handle, which is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.task) };
         }
-        // Relaxed: ordered before the drop of the reference by its release, see `wakers`.
-        task.handled.store(false, Ordering::Relaxed);
     }
 }
 
@@ -178,9 +161,50 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
     }
 }
 
+/// Message of a handle whose result is requested again.
+const TAKEN: &str = "the handle has returned the result of the task before";
+
+/// Waits for the end of a task. Fails with [`Failure::Unwinding`] if the caller must not wait.
+#[inline]
+fn wait(task: &Header) -> Result<(), Failure> {
+    if task.has_ended() { Ok(()) } else { wait_for_end(task) }
+}
+
+#[inline(never)]
+fn wait_for_end(task: &Header) -> Result<(), Failure> {
+    while !task.has_ended() {
+        let Some(token) = current::blocking_token() else { return Err(Failure::Unwinding) };
+        if !task.process.is_current() {
+            return Err(Failure::Forked);
+        }
+        // Replaces the token of a waker, if the handle was polled before.
+        if waiter::leave(&task.join, token) {
+            current::block_on_task(&task.join, token, task.id);
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the result and the reference of a handle that is being dropped to the end of the task.
+/// Returns false if the task has ended.
+fn detach(task: &Header) -> bool {
+    // Acquire: pairs with the release in `publish_end`, so the result is visible.
+    let token = task.join.load(Ordering::Acquire);
+    if token == CLOSED {
+        return false;
+    }
+    if waiter::is_token(token) {
+        waiter::withdraw(&task.join, token);
+    }
+    // Release: pairs with the acquire in `publish_end`, which drops the result and the reference.
+    // Acquire: as above.
+    task.join.compare_exchange(EMPTY, DETACHED, Ordering::Release, Ordering::Acquire).is_ok()
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::task::{self, Params, Plain};
+    use corebeat_sync::fork::Process;
     use std::sync::Arc;
 
     /// The worker may drop its reference to the task later.
@@ -189,14 +213,15 @@ mod tests {
         for dropped_first in [true, false] {
             let result = Arc::new(());
             let copy = result.clone();
-            let (task, handle) = task::create(Params::new(1), Plain(|| copy)).unwrap();
+            let params = Params::new(1, Process::current());
+            let (task, handle) = task::create(params, Plain(|| copy)).unwrap();
             let mut handle = Some(handle);
             if dropped_first {
                 handle = None;
             }
             // SAFETY: only this thread runs the task, once.
             unsafe { task::run(task.as_ptr()) };
-            task::publish_end(&task);
+            task::publish_end(task);
             drop(handle);
             assert_eq!(Arc::strong_count(&result), 1, "{dropped_first}");
         }

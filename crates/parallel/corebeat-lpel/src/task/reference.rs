@@ -1,4 +1,9 @@
-//! Counted references to tasks, and wakers of async tasks.
+//! References to tasks, and wakers of async tasks.
+//!
+//! The runtime and the join handle of a task have one counted reference in common. The word of the
+//! joiner decides which of the two drops it: the later one, as with the result. Thus a task that is
+//! spawned and joined needs one atomic exchange. Tokens and wakers of async tasks have references
+//! of their own.
 
 use super::Header;
 use crate::current;
@@ -7,6 +12,42 @@ use corebeat_sync::atomic::Ordering;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
+
+/// A new or started task, as the runtime holds it: its part of the reference that it has in common
+/// with the join handle. [`publish_end`](super::publish_end) ends the task. A dropped value leaks
+/// the task, whose handle remains valid.
+#[must_use = "a task that does not end is leaked"]
+pub(crate) struct Unended(NonNull<Header>);
+
+// SAFETY: the header is Sync, and body and result are Send.
+unsafe impl Send for Unended {}
+
+impl Unended {
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> *const Header {
+        self.0.as_ptr()
+    }
+
+    /// # Safety
+    ///
+    /// `task` has not ended, and the result is the only value that ends it.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(task: *const Header) -> Unended {
+        // SAFETY: the task is alive, so the pointer is not null.
+        Unended(unsafe { NonNull::new_unchecked(task.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: a task is alive until it ends.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> *const Header {
+        self.0.as_ptr()
+    }
+}
 
 /// A counted reference to a task.
 pub(crate) struct TaskRef(NonNull<Header>);
@@ -76,10 +117,10 @@ impl Clone for TaskRef {
 
 impl Drop for TaskRef {
     fn drop(&mut self) {
-        // Release, and acquire below: all uses by others precede the free.
-        if self.header().refs.fetch_sub(1, Ordering::Release) == 1 {
-            // A load instead of a fence: ThreadSanitizer ignores fences.
-            self.header().refs.load(Ordering::Acquire);
+        let refs = &self.header().refs;
+        // References are only made from others, so the last one needs no exchange. Acquire: pairs
+        // with the release of the exchanges. AcqRel: all uses by others precede the free.
+        if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the task was removed from the table of its worker when it ended. Its parts
             // are Send.
             unsafe { retired::retire(Memory(self.0)) };

@@ -1,19 +1,28 @@
 //! Free carriers and stacks of one worker.
 
-use super::Worker;
+use super::{Target, Worker};
 use crate::context::Carrier;
+use crate::error::Failure;
 use crate::stack::Pool;
-use crate::task::Header;
+use crate::task::{Header, Status};
 use std::cell::{Cell, RefCell};
-use std::ptr::NonNull;
+use std::{io, ptr};
 
-#[derive(Default)]
+/// Time after which an async task retries to get a stack.
+const STACK_RETRY_NS: u64 = 1_000_000;
+
 pub(super) struct Carriers {
     /// Free carriers and stacks, for each size of stacks.
     sizes: RefCell<Vec<Size>>,
-    /// The carrier that was released last, unless a task has borrowed it again. An async task
+    /// The carrier that was released last; null if a task has borrowed it again. An async task
     /// borrows a carrier for each poll.
-    cached: Cell<Option<(NonNull<Carrier>, u32)>>,
+    cached: Cell<*mut Carrier>,
+}
+
+impl Default for Carriers {
+    fn default() -> Self {
+        Carriers { sizes: RefCell::default(), cached: Cell::new(ptr::null_mut()) }
+    }
 }
 
 struct Size {
@@ -23,62 +32,99 @@ struct Size {
 }
 
 impl Carriers {
-    fn put_back(&self, carrier: NonNull<Carrier>, stack_size: u32) {
-        // SAFETY: the carrier is from `borrow_carrier`, and is not on loan.
-        let carrier = unsafe { Box::from_raw(carrier.as_ptr()) };
+    /// # Safety
+    ///
+    /// The carrier is from `Worker::borrow_spare_carrier`, and is not on loan.
+    #[inline(never)]
+    unsafe fn put_back(&self, carrier: *mut Carrier) {
+        // SAFETY: by the contract of this function.
+        let carrier = unsafe { Box::from_raw(carrier) };
         let mut sizes = self.sizes.borrow_mut();
-        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == stack_size as usize);
+        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == carrier.stack_size() as usize);
         size.expect("a carrier is from the pool of its size").spare.push(carrier);
     }
-}
 
-impl Worker {
-    #[inline]
-    pub(super) fn borrow_carrier(&self, stack_size: u32) -> std::io::Result<*mut Carrier> {
-        let carriers = &self.own.carriers;
-        if let Some((cached, size)) = carriers.cached.get()
-            && size == stack_size
-        {
-            carriers.cached.set(None);
-            return Ok(cached.as_ptr());
-        }
-        self.borrow_spare_carrier(stack_size as usize).map(Box::into_raw)
-    }
-
-    fn borrow_spare_carrier(&self, stack_size: usize) -> std::io::Result<Box<Carrier>> {
-        let mut sizes = self.own.carriers.sizes.borrow_mut();
-        let at = match sizes.iter().position(|s| s.pool.stack_size() == stack_size) {
+    /// Returns a carrier, and whether it is new.
+    fn take(&self, stack_size: u32) -> io::Result<(Box<Carrier>, bool)> {
+        let mut sizes = self.sizes.borrow_mut();
+        let bytes = stack_size as usize;
+        let at = match sizes.iter().position(|s| s.pool.stack_size() == bytes) {
             Some(at) => at,
             None => {
-                sizes.push(Size { pool: Pool::new(stack_size), spare: Vec::new() });
+                sizes.push(Size { pool: Pool::new(bytes), spare: Vec::new() });
                 sizes.len() - 1
             }
         };
         let size = &mut sizes[at];
-        if let Some(carrier) = size.spare.pop() {
-            return Ok(carrier);
+        match size.spare.pop() {
+            Some(carrier) => Ok((carrier, false)),
+            None => Ok((Box::new(Carrier::new(size.pool.take()?, stack_size)?), true)),
         }
-        let carrier = Box::new(Carrier::new(size.pool.take()?)?);
-        self.counts.stacks.add(1);
-        Ok(carrier)
+    }
+}
+
+impl Worker {
+    /// Lends the carrier that was released last to a task, if the sizes are equal.
+    #[inline(always)]
+    pub(super) fn borrow_carrier(&self, task: &Header) -> bool {
+        let cached = &self.own.carriers.cached;
+        // SAFETY: a released carrier lives until it is put back.
+        match unsafe { cached.get().as_ref() } {
+            Some(carrier) if carrier.stack_size() == task.stack_size => {
+                task.carrier.set(cached.replace(ptr::null_mut()));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lends any carrier to a task. Returns false if there is none, and the task does not run now,
+    /// or has ended.
+    #[inline(never)]
+    pub(super) fn borrow_spare_carrier(&self, task: *const Header) -> bool {
+        // SAFETY: the caller is about to dispatch the task.
+        let header = unsafe { &*task };
+        match self.own.carriers.take(header.stack_size) {
+            Ok((carrier, is_new)) => {
+                self.counts.stacks.add(u64::from(is_new));
+                header.carrier.set(Box::into_raw(carrier));
+                true
+            }
+            Err(_) if header.dispatches.get() > 0 && !header.is_cancelled() => {
+                // The task has started. Other tasks will return their stacks.
+                header.set_status(Status::Sleeping);
+                self.set_timer(STACK_RETRY_NS, Target::Task(task));
+                false
+            }
+            Err(why) => {
+                let why = Failure::NoStack(why);
+                let id = header.id;
+                let report = || format!("task {id} and perhaps other tasks did not run: {why}");
+                self.inner().detector.report_later(report);
+                self.abandon(task, why);
+                false
+            }
+        }
     }
 
     /// Takes the carrier of a task back.
-    #[inline(never)]
-    pub(super) fn release_carrier(&self, header: &Header) {
-        let carrier = header.carrier.replace(std::ptr::null_mut());
-        let released = NonNull::new(carrier).map(|carrier| (carrier, header.stack_size));
-        let before = self.own.carriers.cached.replace(released);
-        if let Some((carrier, stack_size)) = before {
-            self.own.carriers.put_back(carrier, stack_size);
+    #[inline(always)]
+    pub(super) fn release_carrier(&self, task: &Header) {
+        let carriers = &self.own.carriers;
+        let before = carriers.cached.replace(task.carrier.replace(ptr::null_mut()));
+        if !before.is_null() {
+            // SAFETY: no task has borrowed the carrier since it was released.
+            unsafe { carriers.put_back(before) };
         }
     }
 
     /// Frees the memory of all free carriers but `keep` of each size.
     pub(crate) fn trim_carriers(&self, keep: usize) {
         let carriers = &self.own.carriers;
-        if let Some((carrier, stack_size)) = carriers.cached.take() {
-            carriers.put_back(carrier, stack_size);
+        let cached = carriers.cached.replace(ptr::null_mut());
+        if !cached.is_null() {
+            // SAFETY: no task has borrowed the carrier since it was released.
+            unsafe { carriers.put_back(cached) };
         }
         for size in carriers.sizes.borrow_mut().iter_mut() {
             while size.spare.len() > keep

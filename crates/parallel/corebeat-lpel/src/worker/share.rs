@@ -32,7 +32,7 @@
 use super::Worker;
 use crate::current;
 use crate::runtime::Inner;
-use crate::task::{Header, Outcome, Status, TaskRef};
+use crate::task::{Header, Outcome, Status, Unended};
 use std::cell::Cell;
 // Hints, which no protocol depends on, so the models do not include them.
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -189,15 +189,14 @@ impl Worker {
 
     /// Predicts whether new tasks will wait for items, after the first dispatch of a task.
     #[inline]
-    pub(super) fn predict(&self, outcome: Outcome, status: Status) {
-        let prediction = match (outcome, status) {
-            (Outcome::Ended, _) => false,
-            (Outcome::Awaits, _) => true,
-            (Outcome::Blocked, Status::Reading | Status::Writing | Status::Polling) => true,
-            // A task that spawns others and joins them predicts nothing.
-            _ => return,
-        };
-        self.own.starts_block.set(prediction);
+    pub(super) fn predict(&self, outcome: Outcome, task: &Header) {
+        use Status::{Polling, Reading, Writing};
+        let waits = outcome == Outcome::Awaits
+            || outcome == Outcome::Blocked && matches!(task.status(), Reading | Writing | Polling);
+        // A task that spawns others and joins them predicts nothing.
+        if waits || outcome == Outcome::Ended {
+            self.own.starts_block.set(waits);
+        }
     }
 
     /// Whether an idle worker waits for its share at first, and steals only before it sleeps.
@@ -252,7 +251,7 @@ impl Inner {
     }
 
     /// Passes a new task that any worker may run, from a thread that is no worker.
-    pub(crate) fn inject(&self, task: TaskRef) {
+    pub(crate) fn inject(&self, task: Unended) {
         match self.next_free_worker() {
             Some(worker) => worker.send(task.into_raw()),
             None => {
