@@ -319,6 +319,13 @@ impl Started {
         spawned.fold(Ok(()), Result::and)
     }
 
+    /// Forwards the signals that this process has received so far to held programs. Call it before
+    /// the release: a terminal signals the programs only from their fork on.
+    pub fn forward_to_held(programs: &[&mut Started], signals: &Signals) {
+        let pidfds: Vec<BorrowedFd<'_>> = programs.iter().map(|p| p.pidfd()).collect();
+        signals.forward_to_held(&pidfds);
+    }
+
     /// Waits for the exec.
     fn spawned(&mut self) -> Result<(), Error> {
         let Some(spawner) = self.spawner.take() else { return Ok(()) };

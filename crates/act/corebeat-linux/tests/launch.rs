@@ -21,6 +21,8 @@ const HELD: &str = "# held\n";
 const ABORTS: &str = "# aborts\n";
 /// Start of a script whose Corebeat has a timer from its parent.
 const TIMER: &str = "# timer\n";
+/// Start of a script whose Corebeat has received a Ctrl-C of its terminal before the fork.
+const EARLY: &str = "# early\n";
 
 fn sh(script: &str) -> Launch {
     Launch::new("sh", ["-c", script].map(OsString::from))
@@ -132,6 +134,18 @@ fn play() {
     }
 }
 
+/// Sends this process the signal of the kernel that Ctrl-C causes.
+fn interrupt_from_terminal() {
+    // SAFETY: zeros are valid for the struct, and the call reads it.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        (info.si_signo, info.si_code) = (libc::SIGINT, libc::SI_KERNEL);
+        let pid = std::process::id();
+        let sent = libc::syscall(libc::SYS_rt_sigqueueinfo, pid, libc::SIGINT, &raw const info);
+        assert_eq!(sent, 0);
+    }
+}
+
 fn front(script: OsString) -> ! {
     let signals = Signals::new().unwrap();
     println!("\n@front {}", std::process::id());
@@ -145,6 +159,10 @@ fn front(script: OsString) -> ! {
     if script.to_str().is_some_and(|s| s.starts_with(ABORTS)) {
         std::process::abort();
     }
+    if script.to_str().is_some_and(|s| s.starts_with(EARLY)) {
+        interrupt_from_terminal();
+    }
+    Started::forward_to_held(&[&mut started], &signals);
     started.release().unwrap();
     if script.to_str().is_some_and(|s| s.starts_with(TIMER)) {
         let after = |tv_usec| libc::timeval { tv_sec: 0, tv_usec };
@@ -334,6 +352,12 @@ fn end_of_a_timer_of_the_parent_reaches_the_program() {
     let (status, output) = Front::start(&format!("{TIMER}exec sleep 600")).end();
     assert_eq!(status.signal(), Some(libc::SIGALRM));
     assert!(output.contains("@left -1"), "Corebeat itself did not end first: {output}");
+}
+
+#[test]
+fn interrupt_before_the_fork_reaches_the_program() {
+    let (status, output) = Front::start(&format!("{EARLY}echo ran")).end();
+    assert_eq!((status.signal(), output.contains("ran\n")), (Some(libc::SIGINT), false));
 }
 
 #[test]

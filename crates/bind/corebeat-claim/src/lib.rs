@@ -90,6 +90,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -296,7 +297,8 @@ impl Claim {
 
     /// Calls a function on a separate thread, which receives no signals, when a request of the
     /// arbiter is pending, and then not again before [`poll`](Claim::poll). The function replaces
-    /// an earlier one. A running call continues when the claim is dropped.
+    /// an earlier one. A running call continues when the claim is dropped. A function that panics
+    /// is called for later changes as well.
     ///
     /// # Errors
     /// [`Error::System`] if the thread cannot be started or no descriptor is left;
@@ -335,24 +337,36 @@ impl AsFd for Claim {
     }
 }
 
-/// Pins the calling thread to this CPU.
+/// Pins the calling thread to this CPU, until [`unpin`]. The thread stays pinned when the claim
+/// releases the CPU or ends, and threads that it starts inherit the affinity.
 ///
 /// # Errors
 /// [`Error::System`] if the CPU does not exist, or if this process may not use it.
 pub fn pin(cpu: CpuId) -> Result<(), Error> {
+    const WHAT: &str = "cannot pin a thread to a CPU";
+    // Remembers the CPUs for `unpin`.
+    allowed();
     let mut mask = Mask::new();
     if cpu.0 as usize >= Mask::MAX_CPU {
-        return Err(Error::system(
-            "cannot pin a thread to a CPU",
-            std::io::ErrorKind::InvalidInput,
-        ));
+        return Err(Error::system(WHAT, std::io::ErrorKind::InvalidInput));
     }
     mask.set(cpu.0 as usize);
-    sched_setaffinity(None, &mask).map_err(|e| Error::system("cannot pin a thread to a CPU", e))
+    sched_setaffinity(None, &mask).map_err(|e| Error::system(WHAT, e))
 }
 
-/// The request, restricted to the CPUs that this process may use.
-fn confined(ask: Ask) -> Result<Ask, Error> {
+/// Lets the calling thread run on all CPUs that this process may use: those of its affinity at the
+/// first claim or the first call of [`pin`].
+///
+/// # Errors
+/// [`Error::System`] if the process may not use any of them any more.
+pub fn unpin() -> Result<(), Error> {
+    let mut mask = Mask::new();
+    allowed().into_iter().flat_map(CpuSet::iter).for_each(|cpu| mask.set(cpu.0 as usize));
+    sched_setaffinity(None, &mask).map_err(|e| Error::system("cannot unpin a thread", e))
+}
+
+/// The CPUs that this process may use; `None` if they are unknown.
+fn allowed() -> Option<&'static CpuSet> {
     // The CPUs before the first claim: threads are pinned afterwards.
     static ALLOWED: PerProcess<Option<CpuSet>> = PerProcess::unset();
     let allowed = ALLOWED.get(|of_parent| {
@@ -363,7 +377,12 @@ fn confined(ask: Ask) -> Result<Ask, Error> {
         let is_set = |cpu: &usize| mask.is_set(*cpu);
         Some((0..Mask::MAX_CPU).filter(is_set).map(|cpu| CpuId(cpu as u32)).collect())
     });
-    let Some(allowed) = allowed else { return Ok(ask) };
+    allowed.as_ref()
+}
+
+/// The request, restricted to the CPUs that this process may use.
+fn confined(ask: Ask) -> Result<Ask, Error> {
+    let Some(allowed) = allowed() else { return Ok(ask) };
     let within: CpuSet = match &ask.within {
         Some(within) => within.iter().filter(|&cpu| allowed.contains(cpu)).collect(),
         None => allowed.clone(),
@@ -433,7 +452,10 @@ impl Listener {
                     return;
                 }
                 listener_state.set(|state| state.0 = true);
-                listener_call.lock().unwrap_or_else(PoisonError::into_inner)();
+                // The panic hook has reported a panic, and a later change is another call.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    listener_call.lock().unwrap_or_else(PoisonError::into_inner)();
+                }));
                 if !listener_state.wait() {
                     return;
                 }

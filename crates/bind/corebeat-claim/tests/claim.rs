@@ -1,6 +1,6 @@
 //! Claims without a daemon. Claims with a daemon are tested in `daemon.rs` and in corebeat-daemon.
 
-use corebeat_claim::{Ask, CLAIMS_MAX, Claim, CpuId, CpuSet, Error, Retreat, pin};
+use corebeat_claim::{Ask, CLAIMS_MAX, Claim, CpuId, CpuSet, Error, Retreat, pin, unpin};
 use corebeat_test_group::in_child;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::mem::ManuallyDrop;
@@ -130,6 +130,47 @@ fn listener_is_called_once_per_poll() {
     assert_eq!(first.cpus().len(), cpus());
     drop(first);
     assert!(calls.try_recv().is_err(), "every call is followed by a poll");
+}
+
+#[test]
+fn listener_that_panics_is_called_again() {
+    let _alone = alone();
+    if cpus() < 2 {
+        return;
+    }
+    let mut first = Claim::begin().unwrap();
+    first.invade(Ask::new(1, 10_000)).unwrap();
+    let (sender, calls) = mpsc::channel();
+    first
+        .on_change(move || {
+            sender.send(()).unwrap();
+            panic!("a planned panic");
+        })
+        .unwrap();
+    for _ in 0..2 {
+        let second = Claim::begin().unwrap();
+        calls.recv().unwrap();
+        first.poll().unwrap();
+        drop(second);
+        calls.recv().unwrap();
+        first.poll().unwrap();
+    }
+}
+
+#[test]
+fn unpin_returns_the_cpus_of_the_process() {
+    let _alone = alone();
+    let cpus_of_thread = || std::thread::available_parallelism().unwrap().get();
+    let before = cpus_of_thread();
+    let claim = Claim::begin().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(claim.cpus()[0]).unwrap();
+            assert_eq!(cpus_of_thread(), 1);
+            unpin().unwrap();
+            assert_eq!(cpus_of_thread(), before);
+        });
+    });
 }
 
 #[test]

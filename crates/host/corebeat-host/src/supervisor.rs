@@ -130,9 +130,12 @@ impl Supervisor {
     pub fn release(&mut self) -> Result<(), Error> {
         self.machine().observe()?;
         self.start_ns = now_ns();
-        let children = &mut self.control.clock().children;
-        let mut started: Vec<&mut Started> =
-            children.iter_mut().map(|child| &mut child.started).collect();
+        let clock = self.control.clock();
+        let children = clock.children.iter_mut();
+        let mut started: Vec<&mut Started> = children.map(|child| &mut child.started).collect();
+        if let Some(signals) = &clock.signals {
+            Started::forward_to_held(&started, signals);
+        }
         if let Err(e) = Started::release_all(&mut started) {
             // Without this, the programs that have just started would run unobserved.
             self.kill_all();

@@ -49,6 +49,9 @@ const OTHERS: [i32; 3] = [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH];
 /// Those of [`ending_signals`] that request the end of a process, also if a program handles them.
 const REQUESTS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// Ends of timers that the parent has set for the program: the kernel signals Corebeat alone.
+const TIMERS: [i32; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
+
 /// Queue of the signals of this process.
 ///
 /// Create the queue before other threads start: they inherit the blocked signals, and a thread
@@ -137,6 +140,26 @@ impl Signals {
     /// Forwards queued signals to programs that have not received them: a terminal signals its
     /// whole foreground group, including the programs.
     pub(super) fn forward(&self, pidfds: &[BorrowedFd<'_>]) -> Requests {
+        self.forward_if(pidfds, |info| {
+            let signal = info.ssi_signo as i32;
+            info.ssi_code != libc::SI_KERNEL
+                || TIMERS.contains(&signal)
+                || signal == libc::SIGHUP && is_session_leader()
+        })
+    }
+
+    /// Forwards queued signals to held programs, except stops, which would delay their exec. The
+    /// terminal may have signalled its foreground group before the programs were in it. A held
+    /// program blocks the signals: one that it receives twice is delivered once.
+    pub(super) fn forward_to_held(&self, pidfds: &[BorrowedFd<'_>]) {
+        self.forward_if(pidfds, |info| !OTHERS.contains(&(info.ssi_signo as i32)));
+    }
+
+    fn forward_if(
+        &self,
+        pidfds: &[BorrowedFd<'_>],
+        is_missing: impl Fn(&libc::signalfd_siginfo) -> bool,
+    ) -> Requests {
         let mut requests = Requests::default();
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut bytes = [0u8; SIZE];
@@ -145,9 +168,6 @@ impl Signals {
             // bytes are valid.
             let info = unsafe { bytes.as_ptr().cast::<libc::signalfd_siginfo>().read_unaligned() };
             let signal = info.ssi_signo as i32;
-            // The kernel signals the whole foreground group of a terminal. Corebeat alone receives
-            // the end of a timer that its parent has set for the program.
-            let has_reached = info.ssi_code == libc::SI_KERNEL && signal != libc::SIGALRM;
             if signal == libc::SIGCHLD || is_descendant(info.ssi_pid as i32) {
                 continue;
             }
@@ -160,7 +180,7 @@ impl Signals {
                 requests.end = true;
             }
             requests.stop |= signal == libc::SIGTSTP && !is_ignored(signal) && has_job_control();
-            if !has_reached {
+            if is_missing(&info) {
                 // SAFETY: the number is that of a received signal.
                 let signal = unsafe { Signal::from_raw_unchecked(signal) };
                 // The error of a program that has ended is ignored.
@@ -213,6 +233,12 @@ fn has_job_control() -> bool {
         .map(Pid::from_raw)
         .find(|&pid| getpgid(pid) != own_group)
         .is_some_and(|pid| getsid(pid) == getsid(None))
+}
+
+/// Whether this process leads its session. The kernel signals only the leader when the terminal
+/// vanishes, and the foreground group when the leader ends.
+fn is_session_leader() -> bool {
+    rustix::process::getsid(None) == Ok(rustix::process::getpid())
 }
 
 /// Stops this process until it is continued.

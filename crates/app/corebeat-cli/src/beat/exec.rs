@@ -3,7 +3,7 @@
 use super::connect;
 use corebeat_command::{Done, Failure};
 use corebeat_heartbeat::{Consumer, Goal, Group, Mode};
-use corebeat_linux::{Launch, Signals, exit_as};
+use corebeat_linux::{Launch, Signals, Started, exit_as};
 use corebeat_wire::{Connection, host, is_closed};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -67,6 +67,7 @@ pub(crate) fn main(options: Options) -> Done {
         .split_first()
         .ok_or_else(|| Failure::usage("a program is missing; write it after --"))?;
     let mut started = Launch::new(program, args.iter().cloned()).start()?;
+    Started::forward_to_held(&[&mut started], &signals);
     started.release()?;
     loop {
         if let Some(status) = started.attend(&signals, CHECK)? {

@@ -1,5 +1,6 @@
 //! `corebeat run` from the command line.
 
+use crate::top::{OnTerminal, take_terminal};
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, ending_signals, groups_of,
     is_root, left, report, send, signal, stderr, stdout, unprivileged, until,
@@ -532,6 +533,23 @@ fn signal_that_ends_the_program_ends_corebeat_which_leaves_nothing() {
         assert_eq!(run.0.wait().unwrap().signal(), Some(end));
         assert!(left(folder.path()).is_empty() && groups_of(run.0.id()).is_empty(), "signal {end}");
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "signal {end}");
+    }
+}
+
+#[test]
+fn program_ends_with_the_terminal_of_which_corebeat_is_the_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["run", "--report", "none", "--"][..],
+        &["run", "--report", "none", "--policy", "none", "--"],
+    ] {
+        let args = [args, &["sh", "-c", "echo pid $$.; exec sleep 600"]].concat();
+        let mut leader = command(folder.path(), &args);
+        take_terminal(&mut leader);
+        let mut run = OnTerminal::of(&mut leader);
+        run.until(".\r\n");
+        assert_eq!(run.hang_up().signal(), Some(Signal::HUP.as_raw()));
+        assert!(left(folder.path()).is_empty());
     }
 }
 

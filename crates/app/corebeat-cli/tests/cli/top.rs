@@ -213,8 +213,8 @@ fn top_of_a_zombie_process_is_an_error() {
     ended.wait().unwrap();
 }
 
-/// `corebeat top` on a pseudoterminal.
-struct OnTerminal {
+/// A program on a pseudoterminal, such as `corebeat top`.
+pub(crate) struct OnTerminal {
     child: Running,
     terminal: File,
     /// Output so far.
@@ -227,7 +227,7 @@ impl OnTerminal {
         OnTerminal::of(&mut command(folder.path(), &[&["top"], args].concat()))
     }
 
-    fn of(top: &mut Command) -> Self {
+    pub(crate) fn of(top: &mut Command) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).unwrap();
         unlockpt(&ours).unwrap();
@@ -240,7 +240,7 @@ impl OnTerminal {
     }
 
     /// Reads until the output contains a text.
-    fn until(&mut self, wanted: &str) {
+    pub(crate) fn until(&mut self, wanted: &str) {
         let mut bytes = [0; 4096];
         while !self.text.contains(wanted) {
             match self.terminal.read(&mut bytes) {
@@ -257,6 +257,13 @@ impl OnTerminal {
         self.until(wanted);
     }
 
+    /// Closes the terminal, as a lost connection does, and waits for the end.
+    pub(crate) fn hang_up(self) -> ExitStatus {
+        let OnTerminal { mut child, terminal, .. } = self;
+        drop(terminal);
+        child.0.wait().unwrap()
+    }
+
     fn end(mut self) -> ExitStatus {
         let mut status = None;
         until(|| {
@@ -265,6 +272,16 @@ impl OnTerminal {
         });
         status.unwrap()
     }
+}
+
+/// Makes a process the leader of a session with its standard input as the terminal.
+pub(crate) fn take_terminal(command: &mut Command) {
+    let take = || {
+        setsid()?;
+        Ok(ioctl_tiocsctty(std::io::stdin())?)
+    };
+    // SAFETY: the hook makes two system calls.
+    unsafe { command.pre_exec(take) };
 }
 
 const ENTER: &str = "\u{1b}[?1049h";
@@ -322,12 +339,7 @@ fn top_in_the_background_waits_and_ends_by_a_signal() {
     // A shell with job control runs the view in a process group of its own.
     let script = "set -m; \"$0\" top & echo \"view $! started\"; read line";
     let mut shell = command_of(Path::new("/bin/sh"), folder.path(), &["-c", script, COREBEAT]);
-    let take_terminal = || {
-        setsid()?;
-        Ok(ioctl_tiocsctty(std::io::stdin())?)
-    };
-    // SAFETY: the hook makes two system calls.
-    unsafe { shell.pre_exec(take_terminal) };
+    take_terminal(&mut shell);
     let mut shell = OnTerminal::of(&mut shell);
     shell.until(" started");
     let (_, pid) = shell.text.split_once("view ").unwrap();
