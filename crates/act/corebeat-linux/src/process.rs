@@ -351,6 +351,8 @@ pub(crate) struct Process {
     newest: Option<Sums>,
     /// Whether the process is gone, and its parent has its sums.
     pub(crate) is_settled: bool,
+    /// Whether the process has ignored SIGCHLD.
+    pub(crate) discards_children: bool,
     /// Sums of ended children that counted already and that `sums` does not contain yet.
     owed: Sums,
     /// Threads by number.
@@ -432,6 +434,7 @@ impl Process {
             sums: Some(Sums::default()),
             newest: None,
             is_settled: false,
+            discards_children: false,
             owed: Sums::default(),
             threads: BTreeMap::new(),
         })
@@ -513,6 +516,7 @@ impl Process {
         let text = self.stat.read(buffer).ok()?;
         let stat = thread::parse_stat(&text).filter(|s| s.start_ticks == self.id.start_ticks)?;
         self.parent = stat.parent;
+        self.discards_children |= stat.discards_children;
         let (own_ticks, children_ticks) = (stat.user.saturating_add(stat.system), stat.children);
         let io_bytes = match self.io.read(buffer) {
             Ok(text) => parse_io(&text),

@@ -78,6 +78,9 @@ pub struct Remaining {
     pub cpu_s: f64,
     /// Observed CPU time of all processes of the program, in seconds: at most the true value.
     pub program_cpu_s: f64,
+    /// Whether a process of the program has ignored SIGCHLD. The kernel accounts the CPU time of
+    /// its ended children nowhere.
+    pub discards_children: bool,
 }
 
 /// A watched program.
@@ -87,6 +90,8 @@ pub(crate) struct Program {
     pub(crate) processes: Vec<Process>,
     /// CPU time of all processes so far, with those that have ended, in clock ticks.
     cpu_ticks: u64,
+    /// Whether a process has ignored SIGCHLD.
+    discards_children: bool,
     /// Whether children of this process that belong to no other program belong to this program, as
     /// its orphans.
     pub(crate) takes_orphans: bool,
@@ -100,7 +105,14 @@ pub(crate) type Found = (usize, i32);
 impl Program {
     /// Creates a program of one process that has not been read yet.
     pub(crate) fn new(name: String, process: Process, takes_orphans: bool) -> Self {
-        Program { name, processes: vec![process], cpu_ticks: 0, takes_orphans, owner: None }
+        Program {
+            name,
+            processes: vec![process],
+            cpu_ticks: 0,
+            discards_children: false,
+            takes_orphans,
+            owner: None,
+        }
     }
 
     pub(crate) fn threads(&self) -> impl Iterator<Item = &Thread> {
@@ -278,6 +290,7 @@ impl Program {
         };
         let progress = self.processes.iter_mut().map(progress).fold(Progress::NONE, Progress::plus);
         self.cpu_ticks = self.cpu_ticks.saturating_add(progress.cpu_ticks);
+        self.discards_children |= self.processes.iter().any(|p| p.discards_children);
         progress
     }
 
@@ -307,6 +320,7 @@ impl Program {
             processes: self.processes.len(),
             cpu_s: seconds(ticks.fold(0, u64::saturating_add)),
             program_cpu_s: seconds(self.cpu_ticks),
+            discards_children: self.discards_children,
         }
     }
 }

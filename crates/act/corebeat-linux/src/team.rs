@@ -234,10 +234,9 @@ impl TeamChannel {
         let library = library_path()?;
         // For root the folder may belong to a user, who could replace the file.
         let is_own = |dir: &OsString| is_own_folder(Path::new(dir)).unwrap_or(false);
-        let run = std::env::var_os("XDG_RUNTIME_DIR").filter(is_own);
-        let dirs = [run.unwrap_or_default(), "/dev/shm".into()];
-        let mut dirs: Vec<PathBuf> = dirs.into_iter().map(PathBuf::from).collect();
-        dirs.push(std::env::temp_dir());
+        let run = std::env::var_os("XDG_RUNTIME_DIR").filter(is_own).map(PathBuf::from);
+        let others = ["/dev/shm".into(), std::env::temp_dir()];
+        let dirs: Vec<PathBuf> = run.into_iter().chain(others).collect();
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         // The journal, which names the file, is text.
         for dir in dirs.iter().filter(|d| d.is_absolute() && d.to_str().is_some()) {

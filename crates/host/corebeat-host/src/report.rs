@@ -446,12 +446,19 @@ impl ProgramReport {
         exclude_ineffective(&mut applied, &mut inactions);
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
-        let Remaining { processes, cpu_s, program_cpu_s } = frame.remaining;
+        let Remaining { processes, cpu_s, program_cpu_s, discards_children } = frame.remaining;
         if processes > 0 {
             note(format!(
                 "detached processes still run ({processes}): their CPU time so far, {cpu_s:.2} s, \
                  is not part of the report"
             ));
+        }
+        if discards_children {
+            note(
+                "a process ignores SIGCHLD: the kernel does not account the CPU time of its ended \
+                 children, so the CPU seconds do not include it"
+                    .to_owned(),
+            );
         }
         let used_s = usage.cpu_s();
         let observed_s = sums.map_or(0.0, ProgramTally::running_s);
@@ -958,11 +965,22 @@ mod tests {
             let mut frame = frame(&["a"]);
             // The shares contain a whole second.
             frame.programs[0].usage.user_s = 0.5;
-            frame.programs[0].remaining = Remaining { processes: 0, cpu_s: 0.0, program_cpu_s };
+            frame.programs[0].remaining = Remaining { program_cpu_s, ..Remaining::default() };
             Report::new(frame, &tally).notes.concat()
         };
         assert!(!notes(0.5).contains("orphans"), "{}", notes(0.5));
         assert!(notes(0.75).contains("orphans used at least 0.25 s"), "{}", notes(0.75));
+    }
+
+    #[test]
+    fn children_without_accounting_are_noted() {
+        let notes = |discards_children| {
+            let mut frame = frame(&["a"]);
+            frame.programs[0].remaining = Remaining { discards_children, ..Remaining::default() };
+            Report::new(frame, &Tally::default()).notes.concat()
+        };
+        assert!(!notes(false).contains("SIGCHLD"), "{}", notes(false));
+        assert!(notes(true).contains("a process ignores SIGCHLD"), "{}", notes(true));
     }
 
     #[test]

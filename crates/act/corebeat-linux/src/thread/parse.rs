@@ -44,6 +44,9 @@ pub(crate) struct Stat<'a> {
     /// thread (ptrace(2), "Ptrace access mode checking"). The kernel then reports 1 as the start
     /// of the code, and `wchan` reads as if the thread were awake.
     pub(crate) hidden: bool,
+    /// Whether the process ignores SIGCHLD: the kernel then discards ended children, and accounts
+    /// their time nowhere.
+    pub(crate) discards_children: bool,
     pub(crate) cpu: Option<CpuId>,
     /// Scheduling policy, by libc's number.
     pub(crate) policy: Option<i32>,
@@ -68,6 +71,9 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat<'_>> {
         nice: field(19)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         hidden: field(26) == Some("1"),
+        discards_children: field(33)
+            .and_then(|ignored| ignored.parse::<u64>().ok())
+            .is_some_and(|ignored| ignored & 1 << (libc::SIGCHLD - 1) != 0),
         cpu: field(39).and_then(|f| f.parse().ok()).map(CpuId),
         policy: field(41).and_then(|f| f.parse().ok()),
     })

@@ -36,6 +36,13 @@ fn stat_of_a_kernel_thread_has_its_flag() {
 }
 
 #[test]
+fn stat_contains_ignored_ends_of_children() {
+    assert!(!parse_stat(STAT).unwrap().discards_children);
+    let ignores = STAT.replace(" 65536 4 ", " 65536 65540 ");
+    assert!(parse_stat(&ignores).unwrap().discards_children);
+}
+
+#[test]
 fn stat_of_a_thread_without_access_is_hidden() {
     assert!(parse_stat(&STAT.replace("94394425004032", "1")).unwrap().hidden);
     let own = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
