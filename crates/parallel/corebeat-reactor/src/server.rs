@@ -12,7 +12,7 @@ use corebeat_sync::quiet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Handles the bytes of one connection. A closure is a handler.
@@ -194,7 +194,7 @@ pub struct Stats {
 }
 
 /// A running server. Dropping it closes all connections; [`Server::stop`] lets requests in progress
-/// finish first.
+/// finish first. Both wait for the threads of the server, except on one of these threads.
 pub struct Server {
     engine: Arc<Engine>,
     threads: Option<Uninherited<Vec<JoinHandle<()>>>>,
@@ -250,14 +250,23 @@ impl Server {
     /// connections, and waits for the threads. A request is in progress while a part of it has
     /// arrived or a part of its response has not been sent. Waits for handlers that run, also after
     /// `grace`.
+    ///
+    /// A handler may stop or drop its own server, for instance at a request to shut down. On a
+    /// thread of the server, which also runs the constructor and the destructor of a handler, the
+    /// call begins the same stop and returns at once. The response of the handler is sent as that
+    /// of any request in progress: within `grace`, and without grace as far as the socket accepts
+    /// it at once. The threads then end by themselves.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
     }
 
     fn end(&mut self, grace: Duration) {
         // A child of fork has no threads of the server.
-        if let Some(threads) = self.threads.take().and_then(Uninherited::into_inner) {
-            self.engine.drain(grace);
+        let Some(threads) = self.threads.take().and_then(Uninherited::into_inner) else { return };
+        self.engine.drain(grace);
+        // A thread of the server would wait for itself and for the connection that it processes.
+        let own = thread::current().id();
+        if threads.iter().all(|thread| thread.thread().id() != own) {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -388,6 +389,127 @@ fn drop_closes_requests_in_progress() {
         busy.read_exact(&mut [0; 1]).unwrap();
         drop(server);
         assert_closed(&mut busy);
+    }
+}
+
+/// A call, made by a thread of the server, that ends the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Constructor,
+    Call,
+    Destructor,
+}
+
+/// Echoes in one request, and ends its own server in this place.
+struct Last {
+    place: Place,
+    end: fn(Server),
+    server: Arc<Mutex<Option<Server>>>,
+}
+
+impl Last {
+    fn reach(&self, place: Place) {
+        let server = self.server.lock().unwrap().take_if(|_| self.place == place);
+        if let Some(server) = server {
+            (self.end)(server);
+        }
+    }
+}
+
+impl Handler for Last {
+    fn handle(&mut self, exchange: &mut Exchange<'_>) {
+        self.reach(Place::Call);
+        echo(exchange);
+        exchange.close();
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.reach(Place::Destructor);
+    }
+}
+
+/// Starts a server that ends in `place`. The sender is dropped when the last thread of the server
+/// has ended.
+fn start_last(config: &Config, place: Place, end: fn(Server), ended: Sender<()>) -> SocketAddr {
+    let server = Arc::new(Mutex::new(None));
+    let (started, address) = start(config, {
+        let server = server.clone();
+        move || {
+            let _ended = &ended;
+            let last = Last { place, end, server: server.clone() };
+            last.reach(Place::Constructor);
+            last
+        }
+    });
+    *server.lock().unwrap() = Some(started);
+    address
+}
+
+const ENDS: [fn(Server); 2] = [drop, |server| server.stop(MINUTE)];
+
+#[test]
+fn server_that_a_handler_ends_sends_the_response() {
+    let _alone = alone();
+    for config in combinations() {
+        let places = [Place::Call, Place::Destructor].into_iter();
+        for (place, end) in places.flat_map(|place| ENDS.map(|end| (place, end))) {
+            let (ended, is_over) = channel();
+            let mut client = connect(start_last(&config, place, end, ended));
+            client.write_all(b"last").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap_or_else(|e| panic!("{e} {config:?}"));
+            assert_eq!(answer, "last");
+            assert_eq!(is_over.recv_timeout(MINUTE), Err(RecvTimeoutError::Disconnected));
+        }
+    }
+}
+
+#[test]
+fn server_that_the_constructor_of_a_handler_ends_has_no_thread_left() {
+    let _alone = alone();
+    for config in combinations() {
+        for end in ENDS {
+            let (ended, is_over) = channel();
+            let mut client = connect(start_last(&config, Place::Constructor, end, ended));
+            assert_closed(&mut client);
+            assert_eq!(is_over.recv_timeout(MINUTE), Err(RecvTimeoutError::Disconnected));
+        }
+    }
+}
+
+#[test]
+fn stop_by_a_handler_finishes_requests_of_other_connections() {
+    let _alone = alone();
+    for config in combinations() {
+        let own = Arc::new(Mutex::new(None::<Server>));
+        let (server, address) = start(&config, {
+            let own = own.clone();
+            move || {
+                let own = own.clone();
+                move |exchange: &mut Exchange<'_>| {
+                    let is_last = exchange.input() == [1, b'q'];
+                    frames(exchange);
+                    if is_last && let Some(server) = own.lock().unwrap().take() {
+                        server.stop(MINUTE);
+                    }
+                }
+            }
+        });
+        *own.lock().unwrap() = Some(server);
+        let (mut busy, mut last) = (connect(address), connect(address));
+        busy.write_all(&[1, b'a']).unwrap();
+        busy.read_exact(&mut [0; 1]).unwrap();
+        busy.write_all(&[3, b'x']).unwrap();
+        last.write_all(&[1, b'q']).unwrap();
+        let mut answer = Vec::new();
+        last.read_to_end(&mut answer).unwrap_or_else(|e| panic!("{e} {config:?}"));
+        assert_eq!(answer, b"q");
+        busy.write_all(b"yz").unwrap();
+        answer.clear();
+        busy.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"xyz");
     }
 }
 
