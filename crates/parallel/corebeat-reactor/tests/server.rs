@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn combinations() -> impl Iterator<Item = Config> {
         Mechanism::ALL.into_iter().map(move |mechanism| Config {
             pattern,
             mechanism,
-            threads: 2,
+            threads: Some(2),
             ..Config::default()
         })
     })
@@ -126,7 +126,7 @@ proptest! {
     fn echo_through_random_splits_returns_the_same_bytes(case in case()) {
         let _alone = alone();
         for config in combinations() {
-            let (server, address) = start(&Config { threads: case.threads, ..config }, || echo);
+            let (server, address) = start(&Config { threads: Some(case.threads), ..config }, || echo);
             let Case { data, parts, buffer, .. } = &case;
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..3)
@@ -162,7 +162,7 @@ fn many_connections_exchange_messages() {
     const ROUNDS: usize = 20;
     let _alone = alone();
     for config in combinations() {
-        let (server, address) = start(&Config { threads: 3, ..config }, || echo);
+        let (server, address) = start(&Config { threads: Some(3), ..config }, || echo);
         thread::scope(|scope| {
             for client in 0..CLIENTS {
                 scope.spawn(move || {
@@ -538,12 +538,12 @@ fn invalid_parameters_are_errors() {
     };
     let pattern = Pattern::HalfSyncHalfAsync;
     assert_eq!(
-        start(Config { threads: 1, pattern, ..Config::default() }),
+        start(Config { threads: Some(1), pattern, ..Config::default() }),
         "a server with 1 threads cannot use HalfSyncHalfAsync: set `threads` to 2 or more"
     );
     assert!(matches!(
         Server::start(
-            Config { threads: 0, ..Config::default() },
+            Config { threads: Some(0), ..Config::default() },
             TcpListener::bind(LOCAL).unwrap(),
             || echo
         ),
@@ -559,6 +559,38 @@ fn invalid_parameters_are_errors() {
     let stream = connect(TcpListener::bind(LOCAL).unwrap().local_addr().unwrap());
     let refused = Server::start(Config::default(), stream, || echo);
     assert!(matches!(refused, Err(Error::System(_))));
+}
+
+#[test]
+fn as_many_handlers_as_cpus_run_at_once_by_default() {
+    let _alone = alone();
+    let cpus = thread::available_parallelism().unwrap().get();
+    for pattern in Pattern::ALL {
+        let running = Arc::new((Mutex::new(0), Condvar::new()));
+        let config = Config { pattern, ..Config::default() };
+        let (server, address) = start(&config, move || {
+            let running = running.clone();
+            move |exchange: &mut Exchange<'_>| {
+                let (count, has_grown) = &*running;
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                has_grown.notify_all();
+                // Only a failing test reaches the limit.
+                let limit = Duration::from_secs(10);
+                let waited = has_grown.wait_timeout_while(count, limit, |count| *count < cpus);
+                exchange.output().push(u8::from(!waited.unwrap().1.timed_out()));
+                exchange.consume(exchange.input().len());
+            }
+        });
+        let mut clients: Vec<_> = (0..cpus).map(|_| connect(address)).collect();
+        clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
+        for client in &mut clients {
+            let mut answer = [0];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [1], "{pattern:?}");
+        }
+        server.stop(MINUTE);
+    }
 }
 
 fn open_descriptors() -> usize {
