@@ -14,7 +14,12 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
     rustix::net::listen(&listener, 4096).map_err(|e| e.to_string())?;
     let threads = options.threads;
-    let handlers = |pattern, mechanism| Config { pattern, mechanism, threads, ..Config::default() };
+    let handlers = |pattern, mechanism| Config {
+        pattern,
+        mechanism,
+        threads: Some(threads),
+        ..Config::default()
+    };
     let (core, edge) = (Pattern::ThreadPerCore, Mechanism::Edge);
     match options.subject {
         Subject::Corebeat => serve(listener, port, handlers(core, edge)),

@@ -103,7 +103,8 @@
 //!    lack of descriptors ends no connection, and causes no loop
 //!    (`missing_descriptors_fail_a_call_and_keep_the_connection`,
 //!    `missing_descriptors_delay_a_connection_without_spinning`).
-//! 7. A server that stops answers the requests in progress (`stop_finishes_requests_in_progress`).
+//! 7. A server that stops answers the requests in progress (`stop_finishes_requests_in_progress`),
+//!    also if one of its own threads stops it (`server_that_a_handler_ends_sends_the_response`).
 //!
 //! # Memory ordering
 //!

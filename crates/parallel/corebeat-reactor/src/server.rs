@@ -12,7 +12,7 @@ use corebeat_sync::quiet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Handles the bytes of one connection. A closure is a handler.
@@ -89,6 +89,11 @@ impl Pattern {
     /// All patterns.
     pub const ALL: [Pattern; 3] =
         [Pattern::HalfSyncHalfAsync, Pattern::LeaderFollowers, Pattern::ThreadPerCore];
+
+    /// Returns the number of threads that only detect events.
+    fn detectors(self) -> usize {
+        usize::from(self == Pattern::HalfSyncHalfAsync)
+    }
 }
 
 /// Mechanism by which a server detects events.
@@ -116,9 +121,10 @@ pub struct Config {
     pub pattern: Pattern,
     /// Mechanism by which events are detected. The default is [`Mechanism::Edge`].
     pub mechanism: Mechanism,
-    /// Number of threads, from 1; from 2 for [`Pattern::HalfSyncHalfAsync`]. The default is the
-    /// number of CPUs that this process may use, but at least 2.
-    pub threads: usize,
+    /// Number of all threads, from 1; from 2 for [`Pattern::HalfSyncHalfAsync`]. `None`, the
+    /// default, is a thread that processes events for each CPU that this process may use, and for
+    /// [`Pattern::HalfSyncHalfAsync`] one more, which detects them.
+    pub threads: Option<usize>,
     /// Largest number of connections, from 1. Further ones wait in the queue of the system. The
     /// default is 10,000.
     pub connections: usize,
@@ -133,11 +139,10 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
         Config {
             pattern: Pattern::default(),
             mechanism: Mechanism::default(),
-            threads: cpus.max(2),
+            threads: None,
             connections: 10_000,
             buffered_bytes: 1 << 20,
             idle_timeout: Some(Duration::from_secs(60)),
@@ -194,7 +199,7 @@ pub struct Stats {
 }
 
 /// A running server. Dropping it closes all connections; [`Server::stop`] lets requests in progress
-/// finish first.
+/// finish first. Both wait for the threads of the server, except on one of these threads.
 pub struct Server {
     engine: Arc<Engine>,
     threads: Option<Uninherited<Vec<JoinHandle<()>>>>,
@@ -213,15 +218,14 @@ impl Server {
         listener: impl Into<OwnedFd>,
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        check(&config)?;
+        let threads = check(&config)?;
         let division: Box<dyn Division> = match config.pattern {
             Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
             Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
             Pattern::ThreadPerCore => Box::new(PerCore),
         };
-        let sets = (0..division.sets(config.threads)).map(|_| notify(config.mechanism));
+        let sets = (0..division.sets(threads)).map(|_| notify(config.mechanism));
         let sets = sets.collect::<io::Result<_>>()?;
-        let threads = config.threads;
         let make = Box::new(move || Box::new(make()) as Box<dyn Handler>);
         let engine = Arc::new(Engine::new(config, division, sets, listener.into(), make)?);
         let mut server = Server { engine, threads: None };
@@ -250,14 +254,23 @@ impl Server {
     /// connections, and waits for the threads. A request is in progress while a part of it has
     /// arrived or a part of its response has not been sent. Waits for handlers that run, also after
     /// `grace`.
+    ///
+    /// A handler may stop or drop its own server, for instance at a request to shut down. On a
+    /// thread of the server, which also runs the constructor and the destructor of a handler, the
+    /// call begins the same stop and returns at once. The response of the handler is sent as that
+    /// of any request in progress: within `grace`, and without grace as far as the socket accepts
+    /// it at once. The threads then end by themselves.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
     }
 
     fn end(&mut self, grace: Duration) {
         // A child of fork has no threads of the server.
-        if let Some(threads) = self.threads.take().and_then(Uninherited::into_inner) {
-            self.engine.drain(grace);
+        let Some(threads) = self.threads.take().and_then(Uninherited::into_inner) else { return };
+        self.engine.drain(grace);
+        // A thread of the server would wait for itself and for the connection that it processes.
+        let own = thread::current().id();
+        if threads.iter().all(|thread| thread.thread().id() != own) {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
@@ -275,9 +288,12 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn check(config: &Config) -> Result<(), Error> {
-    let min = if config.pattern == Pattern::HalfSyncHalfAsync { 2 } else { 1 };
-    let (threads, pattern) = (config.threads, config.pattern);
+/// Returns the number of threads of a server with valid parameters.
+fn check(config: &Config) -> Result<usize, Error> {
+    let pattern = config.pattern;
+    let min = 1 + pattern.detectors();
+    let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    let threads = config.threads.unwrap_or_else(|| cpus() + pattern.detectors());
     if threads < min {
         return Err(Error::TooFewThreads { threads, pattern, min });
     }
@@ -288,7 +304,7 @@ fn check(config: &Config) -> Result<(), Error> {
     ];
     match limits.into_iter().find(|(_, is_zero)| *is_zero) {
         Some((name, _)) => Err(Error::ZeroLimit { name }),
-        None => Ok(()),
+        None => Ok(threads),
     }
 }
 

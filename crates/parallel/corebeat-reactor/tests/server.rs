@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn combinations() -> impl Iterator<Item = Config> {
         Mechanism::ALL.into_iter().map(move |mechanism| Config {
             pattern,
             mechanism,
-            threads: 2,
+            threads: Some(2),
             ..Config::default()
         })
     })
@@ -125,7 +126,7 @@ proptest! {
     fn echo_through_random_splits_returns_the_same_bytes(case in case()) {
         let _alone = alone();
         for config in combinations() {
-            let (server, address) = start(&Config { threads: case.threads, ..config }, || echo);
+            let (server, address) = start(&Config { threads: Some(case.threads), ..config }, || echo);
             let Case { data, parts, buffer, .. } = &case;
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..3)
@@ -161,7 +162,7 @@ fn many_connections_exchange_messages() {
     const ROUNDS: usize = 20;
     let _alone = alone();
     for config in combinations() {
-        let (server, address) = start(&Config { threads: 3, ..config }, || echo);
+        let (server, address) = start(&Config { threads: Some(3), ..config }, || echo);
         thread::scope(|scope| {
             for client in 0..CLIENTS {
                 scope.spawn(move || {
@@ -391,6 +392,127 @@ fn drop_closes_requests_in_progress() {
     }
 }
 
+/// A call, made by a thread of the server, that ends the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Constructor,
+    Call,
+    Destructor,
+}
+
+/// Echoes in one request, and ends its own server in this place.
+struct Last {
+    place: Place,
+    end: fn(Server),
+    server: Arc<Mutex<Option<Server>>>,
+}
+
+impl Last {
+    fn reach(&self, place: Place) {
+        let server = self.server.lock().unwrap().take_if(|_| self.place == place);
+        if let Some(server) = server {
+            (self.end)(server);
+        }
+    }
+}
+
+impl Handler for Last {
+    fn handle(&mut self, exchange: &mut Exchange<'_>) {
+        self.reach(Place::Call);
+        echo(exchange);
+        exchange.close();
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.reach(Place::Destructor);
+    }
+}
+
+/// Starts a server that ends in `place`. The sender is dropped when the last thread of the server
+/// has ended.
+fn start_last(config: &Config, place: Place, end: fn(Server), ended: Sender<()>) -> SocketAddr {
+    let server = Arc::new(Mutex::new(None));
+    let (started, address) = start(config, {
+        let server = server.clone();
+        move || {
+            let _ended = &ended;
+            let last = Last { place, end, server: server.clone() };
+            last.reach(Place::Constructor);
+            last
+        }
+    });
+    *server.lock().unwrap() = Some(started);
+    address
+}
+
+const ENDS: [fn(Server); 2] = [drop, |server| server.stop(MINUTE)];
+
+#[test]
+fn server_that_a_handler_ends_sends_the_response() {
+    let _alone = alone();
+    for config in combinations() {
+        let places = [Place::Call, Place::Destructor].into_iter();
+        for (place, end) in places.flat_map(|place| ENDS.map(|end| (place, end))) {
+            let (ended, is_over) = channel();
+            let mut client = connect(start_last(&config, place, end, ended));
+            client.write_all(b"last").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap_or_else(|e| panic!("{e} {config:?}"));
+            assert_eq!(answer, "last");
+            assert_eq!(is_over.recv_timeout(MINUTE), Err(RecvTimeoutError::Disconnected));
+        }
+    }
+}
+
+#[test]
+fn server_that_the_constructor_of_a_handler_ends_has_no_thread_left() {
+    let _alone = alone();
+    for config in combinations() {
+        for end in ENDS {
+            let (ended, is_over) = channel();
+            let mut client = connect(start_last(&config, Place::Constructor, end, ended));
+            assert_closed(&mut client);
+            assert_eq!(is_over.recv_timeout(MINUTE), Err(RecvTimeoutError::Disconnected));
+        }
+    }
+}
+
+#[test]
+fn stop_by_a_handler_finishes_requests_of_other_connections() {
+    let _alone = alone();
+    for config in combinations() {
+        let own = Arc::new(Mutex::new(None::<Server>));
+        let (server, address) = start(&config, {
+            let own = own.clone();
+            move || {
+                let own = own.clone();
+                move |exchange: &mut Exchange<'_>| {
+                    let is_last = exchange.input() == [1, b'q'];
+                    frames(exchange);
+                    if is_last && let Some(server) = own.lock().unwrap().take() {
+                        server.stop(MINUTE);
+                    }
+                }
+            }
+        });
+        *own.lock().unwrap() = Some(server);
+        let (mut busy, mut last) = (connect(address), connect(address));
+        busy.write_all(&[1, b'a']).unwrap();
+        busy.read_exact(&mut [0; 1]).unwrap();
+        busy.write_all(&[3, b'x']).unwrap();
+        last.write_all(&[1, b'q']).unwrap();
+        let mut answer = Vec::new();
+        last.read_to_end(&mut answer).unwrap_or_else(|e| panic!("{e} {config:?}"));
+        assert_eq!(answer, b"q");
+        busy.write_all(b"yz").unwrap();
+        answer.clear();
+        busy.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"xyz");
+    }
+}
+
 #[test]
 fn unix_listener_is_served() {
     let _alone = alone();
@@ -416,12 +538,12 @@ fn invalid_parameters_are_errors() {
     };
     let pattern = Pattern::HalfSyncHalfAsync;
     assert_eq!(
-        start(Config { threads: 1, pattern, ..Config::default() }),
+        start(Config { threads: Some(1), pattern, ..Config::default() }),
         "a server with 1 threads cannot use HalfSyncHalfAsync: set `threads` to 2 or more"
     );
     assert!(matches!(
         Server::start(
-            Config { threads: 0, ..Config::default() },
+            Config { threads: Some(0), ..Config::default() },
             TcpListener::bind(LOCAL).unwrap(),
             || echo
         ),
@@ -437,6 +559,38 @@ fn invalid_parameters_are_errors() {
     let stream = connect(TcpListener::bind(LOCAL).unwrap().local_addr().unwrap());
     let refused = Server::start(Config::default(), stream, || echo);
     assert!(matches!(refused, Err(Error::System(_))));
+}
+
+#[test]
+fn as_many_handlers_as_cpus_run_at_once_by_default() {
+    let _alone = alone();
+    let cpus = thread::available_parallelism().unwrap().get();
+    for pattern in Pattern::ALL {
+        let running = Arc::new((Mutex::new(0), Condvar::new()));
+        let config = Config { pattern, ..Config::default() };
+        let (server, address) = start(&config, move || {
+            let running = running.clone();
+            move |exchange: &mut Exchange<'_>| {
+                let (count, has_grown) = &*running;
+                let mut count = count.lock().unwrap();
+                *count += 1;
+                has_grown.notify_all();
+                // Only a failing test reaches the limit.
+                let limit = Duration::from_secs(10);
+                let waited = has_grown.wait_timeout_while(count, limit, |count| *count < cpus);
+                exchange.output().push(u8::from(!waited.unwrap().1.timed_out()));
+                exchange.consume(exchange.input().len());
+            }
+        });
+        let mut clients: Vec<_> = (0..cpus).map(|_| connect(address)).collect();
+        clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
+        for client in &mut clients {
+            let mut answer = [0];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [1], "{pattern:?}");
+        }
+        server.stop(MINUTE);
+    }
 }
 
 fn open_descriptors() -> usize {

@@ -387,9 +387,10 @@ impl Engine {
     /// Ends the threads if the server is draining and no connection is left.
     fn end_if_done(&self) {
         let has_stopped = || lock(&self.listener).is_none();
+        // The number is read last: it grows until accepting has stopped.
         if self.is_draining()
-            && self.open.load(Ordering::SeqCst) == 0
             && has_stopped()
+            && self.open.load(Ordering::SeqCst) == 0
             && !self.is_over.swap(true, Ordering::SeqCst)
         {
             self.sets.iter().for_each(|set| set.notify.wake());
