@@ -5,8 +5,9 @@ use crate::handle::{Gc, Separate};
 use crate::processor::{Processor, finalises};
 use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
-use crate::system::{Access, Inner};
+use crate::system::Access;
 use crate::trace::Trace;
+use crate::wait::Waiting;
 use corebeat_lpel::{Reader, TryReadError, Writer};
 use corebeat_sync::{Mutex, lock};
 use std::cell::Cell;
@@ -345,8 +346,8 @@ impl<T: Trace> Reservation<T> {
         self.block.inner.check_process()?;
         may_wait()?;
         let Block { inner, processor, owner, .. } = &*self.block;
-        lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
-        let _waits = Waits { inner, id: owner.id };
+        let _waiting =
+            Waiting::begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
         let (waiter, mut reader) = inner.stream_to_caller("the answer of a query");
         let answer = Arc::new(Mutex::new(None));
         let (target, to) = (self.target.clone(), answer.clone());
@@ -369,18 +370,6 @@ impl<T: Trace> Reservation<T> {
 impl<T> fmt::Debug for Reservation<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reservation of {:?} by {}", self.target, self.block.owner)
-    }
-}
-
-/// A client that waits for a result.
-struct Waits<'a> {
-    inner: &'a Inner,
-    id: u64,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        lock(&self.inner.waits).end(self.id);
     }
 }
 
