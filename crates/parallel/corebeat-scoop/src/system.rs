@@ -1,7 +1,7 @@
 //! Systems of processors, and the creation of processors and tasks.
 
 use crate::activity::Activity;
-use crate::client::Client;
+use crate::client::{Client, caller_id};
 use crate::collector::{Collected, Collector};
 use crate::error::{Error, FORKED, Name};
 use crate::fault::{Fault, is_planted};
@@ -11,7 +11,7 @@ use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
 use crate::wait::new_id;
-use corebeat_lpel::{Local, Reader, Runtime, Writer, stream};
+use corebeat_lpel::{Reader, Runtime, Writer, stream};
 use corebeat_sync::atomic::Ordering;
 use corebeat_sync::fork::Process;
 use corebeat_sync::{MutexGuard, lock};
@@ -263,13 +263,6 @@ impl Inner {
             self.collector.did_not_start();
         }
     }
-}
-
-/// Returns the number of the calling thread or task as a client.
-fn caller_id() -> u64 {
-    static NUMBER: Local<u64> = Local::new(new_id);
-    // Without task-local data, at the end of a thread, a client cannot wait.
-    NUMBER.try_with(|number| *number).unwrap_or_else(new_id)
 }
 
 /// Processors that can refer to each other, on a runtime of LPEL, with their collector.

@@ -12,6 +12,10 @@
 //! make the processor run, and the client is recorded before it logs that call. So the last client
 //! of a cycle that begins to wait has an edge, and searches. While it searches, no other client
 //! with an edge begins to wait. So all edges that it follows exist at the same time.
+//!
+//! A thread or a task whose query has its only open block is not even recorded (`client`). Another
+//! client that waits for it does so at the same processor, behind that block, and therefore waits
+//! for all that it waits for. So each cycle has a part without it that is a cycle, too.
 
 use crate::error::{Cycle, Name};
 use crate::processor::Processor;

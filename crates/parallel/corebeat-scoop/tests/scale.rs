@@ -63,17 +63,22 @@ fn many_clients_wait_for_one_processor() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // The search for cycles visits each client once, not once for each later client: with the
     // third power of this number, the test would take minutes.
-    const CLIENTS: u64 = 3_000;
+    const CLIENTS: u64 = 2_000;
     let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
     let system = System::new(runtime.clone());
     let client = system.client();
-    let count = client.create(|_| 0u64);
+    let [count, other] = [0, 0].map(|start| client.create(move |_| start));
     let (from, to) = (system, count.clone());
     runtime
         .run(move || {
             for _ in 0..CLIENTS {
-                let (system, count) = (from.clone(), to.clone());
-                spawn(move || count.query(&system.client(), |here, n| here[n] += 1).unwrap());
+                let (system, count, other) = (from.clone(), to.clone(), other.clone());
+                spawn(move || {
+                    let client = system.client();
+                    // Only a client with another reservation searches.
+                    let _other = client.reserve(&other);
+                    count.query(&client, |here, n| here[n] += 1).unwrap();
+                });
             }
         })
         .unwrap();

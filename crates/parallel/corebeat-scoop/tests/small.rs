@@ -401,6 +401,28 @@ fn query_of_another_system_behind_a_reservation_of_its_client_is_a_deadlock() {
 }
 
 #[test]
+fn cycle_behind_the_only_reservation_of_a_client_is_detected() {
+    let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let system = System::new(runtime.clone());
+    let done = runtime.run(move || {
+        let client = system.client();
+        let (a, b) = (client.create(|_| 1u32), client.create(|_| None));
+        let (own_a, own_b) = (a.clone(), b.clone());
+        let held = client.reserve(&a);
+        // Waits behind the reservation.
+        b.command(&client, move |here, b| {
+            here[b] = Some(own_a.query(here, |_, _| ()).is_err());
+        });
+        // The processor b waits until the reservation ends, whose call waits for b.
+        let fails = held.query(move |here, _| own_b.query(here, |_, _| ()).is_err()).unwrap();
+        drop(held);
+        let other_fails = b.query(&client, |here, b| here[b].unwrap()).unwrap();
+        assert!(fails != other_fails);
+    });
+    done.unwrap();
+}
+
+#[test]
 fn query_behind_an_own_reservation_is_a_deadlock() {
     let system = system(1);
     let client = system.client();
