@@ -5,9 +5,10 @@ use crate::handle::{Gc, Separate};
 use crate::processor::{Processor, finalises};
 use crate::queue::{Call, Run, Signal};
 use crate::region::Here;
-use crate::system::{Access, Inner};
+use crate::system::Access;
 use crate::trace::Trace;
-use corebeat_lpel::{Reader, TryReadError, Writer};
+use crate::wait::{Waiting, new_id};
+use corebeat_lpel::{Local, Reader, TryReadError, Writer};
 use corebeat_sync::{Mutex, lock};
 use std::cell::Cell;
 use std::fmt;
@@ -201,11 +202,14 @@ impl Client {
         let numbers: Vec<u64> = queues.iter_mut().map(|queue| queue.reserve(self.id())).collect();
         drop(queues);
         let block = |(processor, number): (&&Arc<Processor>, u64)| {
+            let counted =
+                with_caller(self.name, |caller| caller.blocks.set(caller.blocks.get() + 1));
             Rc::new(Block {
                 inner: self.inner.clone(),
                 owner: self.name,
                 processor: Arc::clone(processor),
                 number,
+                is_counted: counted.is_some(),
                 is_condition: Cell::new(false),
             })
         };
@@ -242,12 +246,38 @@ fn may_wait() -> Result<(), Error> {
     }
 }
 
+/// A thread or a task as a client.
+struct Caller {
+    id: u64,
+    /// Number of its open blocks.
+    blocks: Cell<u64>,
+}
+
+static CALLER: Local<Caller> = Local::new(|| Caller { id: new_id(), blocks: Cell::new(0) });
+
+/// Returns the number of the calling thread or task as a client.
+pub(crate) fn caller_id() -> u64 {
+    // Without task-local data, at the end of a thread, a client cannot wait.
+    CALLER.try_with(|caller| caller.id).unwrap_or_else(new_id)
+}
+
+/// Calls `f` if this client is the calling thread or task, and not a processor.
+fn with_caller<R>(client: Name, f: impl FnOnce(&Caller) -> R) -> Option<R> {
+    if client.of.is_some() {
+        return None;
+    }
+    CALLER.try_with(|caller| (caller.id == client.id).then(|| f(caller))).flatten()
+}
+
 /// A client's block in the queue of a processor.
 pub struct Block {
     inner: Access,
     owner: Name,
     processor: Arc<Processor>,
     number: u64,
+    /// Whether its caller counts it: not if another task has left its client to this one, on the
+    /// same thread.
+    is_counted: bool,
     /// Whether calls are part of a condition, and change no state for which others wait.
     is_condition: Cell<bool>,
 }
@@ -259,10 +289,24 @@ impl Block {
         self.inner.start(&self.processor, queue, false);
         Ok(())
     }
+
+    /// Records that the owner waits for a call of this block, unless that closes a cycle. A thread
+    /// or a task without another open block needs no record (`wait`).
+    fn begin_to_wait(&self) -> Result<Option<Waiting>, Error> {
+        let is_only = with_caller(self.owner, |caller| caller.blocks.get() == 1);
+        if self.is_counted && is_only == Some(true) {
+            return Ok(None);
+        }
+        let waiting = Waiting::begin(self.owner, &self.processor, self.number);
+        waiting.map(Some).map_err(Error::Deadlock)
+    }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.is_counted {
+            with_caller(self.owner, |caller| caller.blocks.set(caller.blocks.get() - 1));
+        }
         if self.inner.check_process().is_err() {
             return;
         }
@@ -344,9 +388,8 @@ impl<T: Trace> Reservation<T> {
     ) -> Result<R, Error> {
         self.block.inner.check_process()?;
         may_wait()?;
-        let Block { inner, processor, owner, .. } = &*self.block;
-        lock(&inner.waits).begin(*owner, processor, self.block.number).map_err(Error::Deadlock)?;
-        let _waits = Waits { inner, id: owner.id };
+        let Block { inner, processor, .. } = &*self.block;
+        let _waiting = self.block.begin_to_wait()?;
         let (waiter, mut reader) = inner.stream_to_caller("the answer of a query");
         let answer = Arc::new(Mutex::new(None));
         let (target, to) = (self.target.clone(), answer.clone());
@@ -369,18 +412,6 @@ impl<T: Trace> Reservation<T> {
 impl<T> fmt::Debug for Reservation<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reservation of {:?} by {}", self.target, self.block.owner)
-    }
-}
-
-/// A client that waits for a result.
-struct Waits<'a> {
-    inner: &'a Inner,
-    id: u64,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        lock(&self.inner.waits).end(self.id);
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) const FORKED: &str = "the system was created before a fork, and its t
 /// Name of a processor or a client in an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
-    /// Unique number of the processor or client.
+    /// Number of the processor or client, unique in its process.
     pub id: u64,
     /// Type of the processor's first object; `None` for a client that is not a processor.
     pub of: Option<&'static str>,

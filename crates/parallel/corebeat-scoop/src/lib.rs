@@ -67,8 +67,8 @@
 //! - [`Reservation::query_timeout`] and [`Client::reserve_when_timeout`] limit the time of a wait.
 //! - The drop of the last [`System`], client or reservation waits until all logged calls have run,
 //!   as scoped threads are waited for; [`System::wait`] waits earlier.
-//! - A query that would close a cycle of waiting clients returns [`Error::Deadlock`] with the
-//!   cycle.
+//! - A query that would close a cycle of waiting clients, of one or several systems, returns
+//!   [`Error::Deadlock`] with the cycle.
 //! - A **collection** ([`System::collect`], and automatically when there are many new processors or
 //!   objects) frees all objects that no `Separate` reaches, and all processors without live objects
 //!   or calls. A collection runs as a task beside the other tasks; the module `collector` documents
@@ -91,8 +91,8 @@
 //!    begins later (`collection_agrees_with_the_reference_algorithm`,
 //!    `no_live_object_is_freed_during_collections_in_any_order`; planted faults:
 //!    `graph_check_detects_planted_faults`).
-//! 6. The client that closes a cycle of waiting clients detects the cycle (`wait`;
-//!    `tests/small.rs`).
+//! 6. The client that closes a cycle of waiting clients detects the cycle, also over several
+//!    systems (`wait`; `loom_one_client_of_a_cycle_detects_it`; `tests/small.rs`).
 //! 7. A call whose logging has returned runs, unless its processor has failed or the process ends
 //!    while a user of the system exists (`drop_of_the_last_client_waits_for_logged_calls`,
 //!    `reservation_that_outlives_its_system_is_executed`).
@@ -132,10 +132,13 @@
 //! are unbounded: a client that logs calls faster than the processor runs them must wait for a
 //! query at intervals. The drop of a system waits forever for a call that never returns, and does
 //! not wait for calls that own the last `System` or client themselves, nor for tasks that calls
-//! spawn, nor in a destructor of `thread_local!` data. Objects are not moved. The
-//! deadlock detection of [`Runtime::run`](corebeat_lpel::Runtime::run) does not include
-//! reservations of threads that are not tasks. If tasks wait for such a thread, make the thread a
-//! blocking task.
+//! spawn, nor in a destructor of `thread_local!` data. Objects are not moved. A cycle of waiting
+//! clients contains waits for queries only. If a call spawns a task or a thread that queries the
+//! processor of the call, and joins it, both wait forever.
+//! [`Runtime::run`](corebeat_lpel::Runtime::run) reports such a deadlock of tasks; outside of it,
+//! or with a thread, nothing does. The deadlock detection of `Runtime::run` does not include
+//! reservations of threads that are not tasks either. If tasks wait for such a thread, make the
+//! thread a blocking task.
 
 #[cfg(test)]
 extern crate self as corebeat_scoop;

@@ -5,10 +5,15 @@
 //! each fault that is named here must fail its model.
 
 use crate::activity::Activity;
+use crate::error::Name;
+use crate::processor::Processor;
 use crate::queue::{Call, Queue};
+use crate::region::Region;
 use crate::turn::Turn;
+use crate::wait::Waits;
 use corebeat_sync::atomic::{AtomicU32, Ordering};
 use corebeat_sync::{Arc, Mutex, fault, lock, thread};
+use std::num::NonZeroU32;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
     fault::model(3).check(model);
@@ -122,6 +127,41 @@ fn loom_logged_call_runs() {
             run(&queue, &ran);
         }
         assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// A processor without objects that does not run.
+fn idle_processor(id: u64) -> std::sync::Arc<Processor> {
+    let region = Region::new::<u32>(NonZeroU32::MIN);
+    std::sync::Arc::new(Processor::new(id, "test", 0, region))
+}
+
+/// Two clients query an idle processor each, and each processor's first call queries the other
+/// processor: exactly one query closes a cycle and fails.
+#[test]
+fn loom_one_client_of_a_cycle_detects_it() {
+    type Shared = std::sync::Arc<Processor>;
+    /// As `Reservation::query`, and the task of the processor if it starts here. Returns whether a
+    /// query fails.
+    fn query(waits: &Waits, id: u64, to: &Shared, other: &Shared) -> bool {
+        let block = lock(&to.queue).reserve(id);
+        if waits.begin(Name { id, of: None }, to, block).is_err() {
+            return true;
+        }
+        let mut queue = lock(&to.queue);
+        let call = Call { run: Box::new(|_| ()), changes: true, waiter: None };
+        assert!(queue.log(block, call).is_ok());
+        let (starts, _) = queue.starts();
+        drop(queue);
+        starts && query(waits, to.id, other, to)
+    }
+    check(|| {
+        let waits = Arc::new(Waits::default());
+        let (p, q) = (idle_processor(1), idle_processor(2));
+        let (own, own_p, own_q) = (waits.clone(), p.clone(), q.clone());
+        let other = thread::spawn(move || query(&own, 3, &own_p, &own_q));
+        let fails = query(&waits, 4, &q, &p);
+        assert!(fails != other.join().unwrap());
     });
 }
 

@@ -129,17 +129,17 @@ pub(crate) fn drop_quietly<T>(value: T) {
     let _ = dropped.map_err(std::mem::forget);
 }
 
-/// Number of the system and name of the current task, if it belongs to a processor or a collector.
-static TASK: Local<Cell<Option<(u64, Name)>>> = Local::new(|| Cell::new(None));
+/// Name of the current task, if it belongs to a processor or a collector.
+static TASK: Local<Cell<Option<Name>>> = Local::new(|| Cell::new(None));
 
-/// Sets the system and the name of the current task.
-pub(crate) fn begin_task(system: u64, name: Name) {
-    TASK.with(|task| task.set(Some((system, name))));
+/// Sets the name of the current task.
+pub(crate) fn begin_task(name: Name) {
+    TASK.with(|task| task.set(Some(name)));
 }
 
-/// Returns the system and the name of the current task; `None` outside of calls and collections.
-pub(crate) fn task() -> Option<(u64, Name)> {
-    TASK.with(Cell::get)
+/// Returns the name of the current task; `None` outside of calls and collections.
+pub(crate) fn task() -> Option<Name> {
+    TASK.try_with(Cell::get).flatten()
 }
 
 /// Whether the current task runs finalisers.
@@ -186,7 +186,7 @@ impl Activation {
     /// Runs calls until the queue is empty.
     pub(crate) fn run(self) {
         let Activation { inner, processor, .. } = &self;
-        begin_task(inner.id, processor.name());
+        begin_task(processor.name());
         if !self.is_first {
             inner.take_turn(processor);
         }
@@ -279,6 +279,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::System;
+    use crate::wait::new_id;
     use corebeat_lpel::Runtime;
     use std::num::NonZeroU32;
 
@@ -289,7 +290,7 @@ mod tests {
         let done = runtime.run(move || {
             let inner = Arc::clone(&system.client().inner);
             let region = Region::new::<u32>(NonZeroU32::MIN);
-            let processor = Arc::new(Processor::new(1, "test", inner.id, region));
+            let processor = Arc::new(Processor::new(new_id(), "test", inner.id, region));
             let activation = Activation::new(inner.clone(), processor.clone(), true);
             inner.reach(&processor, Some(At { pool: NonZeroU32::MIN, index: 0 }));
             // The collector finds the turn taken, and leaves the work to its owner.

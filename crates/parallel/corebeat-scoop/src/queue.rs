@@ -176,6 +176,12 @@ impl Queue {
         (calls, Woken(self.watchers.drain(..).filter_map(|signal| signal.take()).collect()))
     }
 
+    /// Returns whether the first call of a block must wait: for a call that runs, or for the end of
+    /// an open block.
+    pub(crate) fn delays(&self, block: u64) -> bool {
+        self.running || self.owners(0..block).next().is_some()
+    }
+
     /// Returns the owners of the open blocks with these numbers.
     pub(crate) fn owners(&self, numbers: Range<u64>) -> impl Iterator<Item = u64> {
         let from = numbers.start.max(self.first);

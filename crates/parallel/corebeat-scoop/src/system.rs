@@ -1,7 +1,7 @@
 //! Systems of processors, and the creation of processors and tasks.
 
 use crate::activity::Activity;
-use crate::client::Client;
+use crate::client::{Client, caller_id};
 use crate::collector::{Collected, Collector};
 use crate::error::{Error, FORKED, Name};
 use crate::fault::{Fault, is_planted};
@@ -10,15 +10,13 @@ use crate::processor::{Activation, Processor, begin_task, may_wait, task};
 use crate::queue::{Call, Queue};
 use crate::region::{Here, Region};
 use crate::trace::Trace;
-use crate::wait::Waits;
-use corebeat_lpel::{Local, Reader, Runtime, Writer, stream};
-use corebeat_sync::atomic::{AtomicU64, Ordering};
+use crate::wait::new_id;
+use corebeat_lpel::{Reader, Runtime, Writer, stream};
+use corebeat_sync::atomic::Ordering;
 use corebeat_sync::fork::Process;
-use corebeat_sync::{Mutex, MutexGuard, lock};
+use corebeat_sync::{MutexGuard, lock};
 use slab::Slab;
 use std::any::type_name;
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -34,8 +32,6 @@ pub(crate) struct Inner {
     /// The tasks of the processors and of the collector.
     pub(crate) activity: Arc<Activity>,
     table: RwLock<Table>,
-    next_id: AtomicU64,
-    pub(crate) waits: Mutex<Waits>,
     pub(crate) collector: Collector,
 }
 
@@ -164,11 +160,6 @@ impl Inner {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_id(&self) -> u64 {
-        // Relaxed: the number must only be unique.
-        self.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
     pub(crate) fn new_pool(&self, processor: &Arc<Processor>) -> NonZeroU32 {
         self.table_mut().add_pool(processor)
     }
@@ -189,7 +180,7 @@ impl Inner {
     /// Adds a processor to the table, with an export of its future first object. Returns both, and
     /// the number of processors.
     fn add_processor<T: Trace>(self: &Arc<Self>) -> (Arc<Processor>, Separate<T>, u64) {
-        let id = self.new_id();
+        let id = new_id();
         let mut table = self.table_mut();
         let pool = pool_number(table.pools.vacant_key());
         let mut region = Region::new::<T>(pool);
@@ -263,8 +254,8 @@ impl Inner {
         let spawned = task.spawn(move || {
             // Ends after the last use of the system.
             let _running = running;
-            // No client has this name: finalisers use their own clients.
-            begin_task(0, Name { id: 0, of: None });
+            // Clients of finalisers have this name.
+            begin_task(Name { id: new_id(), of: None });
             inner.collect();
         });
         // Without memory for a task, a later trigger tries again.
@@ -339,24 +330,20 @@ impl System {
 
     /// Creates a system on this runtime.
     pub fn with_options(runtime: impl Into<Arc<Runtime>>, options: Options) -> System {
-        static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let runtime = runtime.into();
         let inner = Inner {
-            // Relaxed: the number must only be unique.
-            id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            id: new_id(),
             process: Process::current(),
             runtime,
             activity: Arc::new(Activity::new()),
             table: RwLock::default(),
-            next_id: AtomicU64::new(1),
-            waits: Mutex::default(),
             collector: Collector::new(options.processors_between, options.bytes_between),
         };
         System { inner: Access(Owner::User(Arc::new(Users(Arc::new(inner))))) }
     }
 
     /// Creates a client for a thread or a task. So that cycles of waiting clients are detected, all
-    /// clients of a thread or a task have the same number, and inside a call of this system, the
+    /// clients of a thread or a task have the same number, in all systems, and inside a call, the
     /// client is the processor of the call.
     ///
     /// # Panics
@@ -364,29 +351,8 @@ impl System {
     /// In a child of fork that inherited the system.
     pub fn client(&self) -> Client {
         self.inner.assert_process();
-        let own = task().filter(|(system, _)| *system == self.inner.id).map(|(_, name)| name);
-        let name = own.unwrap_or_else(|| Name { id: self.caller_id(), of: None });
+        let name = task().unwrap_or_else(|| Name { id: caller_id(), of: None });
         Client::new(self.inner.clone(), name)
-    }
-
-    /// Returns the number of the calling thread or task as a client of this system.
-    fn caller_id(&self) -> u64 {
-        /// Systems of a caller for which its number is kept: in a long-lived thread that uses more
-        /// systems, the oldest one is forgotten.
-        const SYSTEMS_MAX: usize = 16;
-        static NUMBERS: Local<RefCell<VecDeque<(u64, u64)>>> = Local::new(RefCell::default);
-        let find = |numbers: &RefCell<VecDeque<(u64, u64)>>| {
-            let mut numbers = numbers.borrow_mut();
-            if let Some((_, id)) = numbers.iter().find(|(system, _)| *system == self.inner.id) {
-                return *id;
-            }
-            let id = self.inner.new_id();
-            numbers.truncate(SYSTEMS_MAX - 1);
-            numbers.push_front((self.inner.id, id));
-            id
-        };
-        // Without task-local data, at the end of a thread, a client cannot wait.
-        NUMBERS.try_with(find).unwrap_or_else(|| self.inner.new_id())
     }
 
     /// Waits until no processor has a call that can run: all calls that callers have logged have

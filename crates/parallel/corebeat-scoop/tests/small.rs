@@ -359,6 +359,70 @@ fn cycle_of_queries_is_reported_with_its_members() {
 }
 
 #[test]
+fn cycle_of_queries_over_two_systems_is_reported_with_its_members() {
+    let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let [s, t] = [System::new(runtime.clone()), System::new(runtime.clone())];
+    // A cycle that is not detected ends this task, and does not hang the test.
+    let done = runtime.run(move || {
+        let (client, other) = (s.client(), t.client());
+        let (a, b) = (client.create(|_| 1u32), other.create(|_| 2u64));
+        let (own_a, own_b) = (a.clone(), b.clone());
+        let queried = a.query(&client, move |_, _| {
+            let from_b = own_b.query(&t.client(), move |_, _| own_a.query(&s.client(), |_, _| ()));
+            from_b.expect("b does not wait forever")
+        });
+        let Err(Error::Deadlock(cycle)) = queried.unwrap() else { panic!("no deadlock") };
+        assert_eq!(
+            cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(),
+            [b.processor(), a.processor()]
+        );
+        assert!(a.query(&client, |_, _| ()).is_ok() && b.query(&other, |_, _| ()).is_ok());
+    });
+    done.unwrap();
+}
+
+#[test]
+fn query_of_another_system_behind_a_reservation_of_its_client_is_a_deadlock() {
+    let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let [s, t] = [System::new(runtime.clone()), System::new(runtime.clone())];
+    let done = runtime.run(move || {
+        let (client, other) = (s.client(), t.client());
+        let (a, b) = (client.create(|_| 1u32), other.create(|_| 2u64));
+        let held = client.reserve(&a);
+        let queried = b.query(&other, move |_, _| a.query(&s.client(), |_, _| ()));
+        drop(held);
+        let Ok(Err(Error::Deadlock(cycle))) = queried else { panic!("no deadlock: {queried:?}") };
+        assert_eq!(
+            cycle.members().iter().map(|m| m.id).collect::<Vec<_>>(),
+            [b.processor(), client.id()]
+        );
+    });
+    done.unwrap();
+}
+
+#[test]
+fn cycle_behind_the_only_reservation_of_a_client_is_detected() {
+    let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+    let system = System::new(runtime.clone());
+    let done = runtime.run(move || {
+        let client = system.client();
+        let (a, b) = (client.create(|_| 1u32), client.create(|_| None));
+        let (own_a, own_b) = (a.clone(), b.clone());
+        let held = client.reserve(&a);
+        // Waits behind the reservation.
+        b.command(&client, move |here, b| {
+            here[b] = Some(own_a.query(here, |_, _| ()).is_err());
+        });
+        // The processor b waits until the reservation ends, whose call waits for b.
+        let fails = held.query(move |here, _| own_b.query(here, |_, _| ()).is_err()).unwrap();
+        drop(held);
+        let other_fails = b.query(&client, |here, b| here[b].unwrap()).unwrap();
+        assert!(fails != other_fails);
+    });
+    done.unwrap();
+}
+
+#[test]
 fn query_behind_an_own_reservation_is_a_deadlock() {
     let system = system(1);
     let client = system.client();
@@ -384,6 +448,21 @@ fn clients_of_a_thread_do_not_wait_for_each_other() {
     assert!(matches!(a.query(&second, |_, _| ()), Err(Error::Deadlock(_))));
     drop(held);
     assert_eq!(a.query(&second, |here, it| here[it]), Ok(1));
+}
+
+#[test]
+fn thread_keeps_its_number_as_a_client_of_many_systems() {
+    let runtime = Arc::new(Runtime::builder().workers(1).build().unwrap());
+    let system = System::new(runtime.clone());
+    let client = system.client();
+    let a = client.create(|_| 1u32);
+    let _held = client.reserve(&a);
+    for _ in 0..20 {
+        assert_eq!(System::new(runtime.clone()).client().id(), client.id());
+    }
+    let again = system.client();
+    assert_eq!(again.id(), client.id());
+    assert!(matches!(a.query(&again, |_, _| ()), Err(Error::Deadlock(_))));
 }
 
 #[test]
