@@ -105,18 +105,6 @@ impl ReadySet {
         }
     }
 
-    /// Does what `fetch` does if that returns a task that has no stack now, and needs one of this
-    /// size. Returns no task of another set than the default one.
-    #[inline]
-    pub(crate) fn fetch_without_stack(&self, stack_size: u32) -> Option<Ready> {
-        let ReadySet::Fifo(fifo) = self else { return None };
-        // SAFETY: as in `put`.
-        let fifo = unsafe { &mut *fifo.get() };
-        let needs_stack =
-            |next: &Header| next.carrier.get().is_null() && next.stack_size == stack_size;
-        if fifo.len() > 0 && needs_stack(fifo.peek(0)) { fifo.fetch() } else { None }
-    }
-
     /// Returns whether the set contains a task that any worker could have started; with another
     /// scheduler than the default one, whether it contains a task.
     pub(crate) fn has_stealable(&self) -> bool {
