@@ -129,7 +129,7 @@ fn guarded<R>(f: impl FnOnce() -> R) -> R {
 /// First in, first out. This is the default.
 #[derive(Default)]
 pub struct Fifo {
-    /// A ring of a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
+    /// A ring. Its length is a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
     /// twice as many instructions for both.
     slots: Vec<MaybeUninit<*const Header>>,
     /// Numbers of tasks that were added and removed. They wrap around.
@@ -169,7 +169,7 @@ impl Fifo {
             self.slots.rotate_left(next);
         }
         (self.added, self.removed) = (tasks, 0);
-        // The system moves a large area without a copy, and unused pages take no memory.
+        // Unused pages take no memory.
         let more = tasks.max(FEW);
         self.slots.reserve_exact(more);
         // SAFETY: the memory was reserved above, and needs no value.

@@ -365,7 +365,7 @@ impl Worker {
             let header = unsafe { &*task };
             if header.worker.load(Ordering::Relaxed).is_null() {
                 new += 1;
-                // SAFETY: the sender passed the reference of the runtime.
+                // SAFETY: the sender passed the task (`Unended`).
                 let task = unsafe { Unended::from_raw(task) };
                 if new <= FIRM { self.queue_new(task) } else { self.take_new(task) }
             } else {
@@ -697,7 +697,7 @@ impl Worker {
     /// Returns tasks that were sent and did not arrive. Only for the end of a runtime, when no
     /// thread runs the worker.
     pub(crate) fn unstarted(&self) -> impl Iterator<Item = Unended> {
-        // SAFETY: only new tasks are left, which own the reference of the runtime.
+        // SAFETY: only new tasks are left, which no worker has started or ended.
         let sent = self.inbox.take().map(|task| unsafe { Unended::from_raw(task) });
         sent.chain(std::iter::from_fn(|| self.own.unstarted.pop()))
     }
