@@ -105,18 +105,6 @@ impl ReadySet {
         }
     }
 
-    /// Does what `fetch` does if that returns a task that has no stack now, and needs one of this
-    /// size. Returns no task of another set than the default one.
-    #[inline]
-    pub(crate) fn fetch_without_stack(&self, stack_size: u32) -> Option<Ready> {
-        let ReadySet::Fifo(fifo) = self else { return None };
-        // SAFETY: as in `put`.
-        let fifo = unsafe { &mut *fifo.get() };
-        let needs_stack =
-            |next: &Header| next.carrier.get().is_null() && next.stack_size == stack_size;
-        if fifo.len() > 0 && needs_stack(fifo.peek(0)) { fifo.fetch() } else { None }
-    }
-
     /// Returns whether the set contains a task that any worker could have started; with another
     /// scheduler than the default one, whether it contains a task.
     pub(crate) fn has_stealable(&self) -> bool {
@@ -141,7 +129,7 @@ fn guarded<R>(f: impl FnOnce() -> R) -> R {
 /// First in, first out. This is the default.
 #[derive(Default)]
 pub struct Fifo {
-    /// A ring of a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
+    /// A ring. Its length is a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
     /// twice as many instructions for both.
     slots: Vec<MaybeUninit<*const Header>>,
     /// Numbers of tasks that were added and removed. They wrap around.
@@ -181,7 +169,7 @@ impl Fifo {
             self.slots.rotate_left(next);
         }
         (self.added, self.removed) = (tasks, 0);
-        // The system moves a large area without a copy, and unused pages take no memory.
+        // Unused pages take no memory.
         let more = tasks.max(FEW);
         self.slots.reserve_exact(more);
         // SAFETY: the memory was reserved above, and needs no value.

@@ -418,9 +418,9 @@ pub(crate) fn end_unstarted(task: Unended) {
     publish_end(task);
 }
 
-/// Publishes the end of a task, and wakes its joiner. If there is no handle, drops the result, so
-/// that it does not outlive the scope, whereas references to the task may, and the reference that
-/// the handle has left. Otherwise, the handle drops both.
+/// Publishes the end of a task, and wakes its joiner. If there is no handle, drops the result and
+/// the reference that the handle has left; otherwise the handle drops both. So the result does not
+/// outlive the scope, although wakers may keep the memory of the task.
 #[inline]
 pub(crate) fn publish_end(task: Unended) {
     let header = task.header();

@@ -102,9 +102,6 @@ struct Own {
     end_of_ids: Cell<u64>,
     watch: Option<Watch>,
     dispatch_stamp: Cell<u64>,
-    /// Whether a carrier may continue with another task: between two tasks, no code of users runs
-    /// that expects the stack of a thread.
-    continues: bool,
     /// Time for which the worker searches for work before it sleeps.
     spin: Duration,
     /// Number of cancellation requests that the worker has handled.
@@ -124,7 +121,6 @@ impl Worker {
     /// `inner` is the runtime that contains the worker, when it is complete.
     pub(crate) fn new(config: WorkerConfig, inner: *const Inner) -> Worker {
         let unstarted = deque::Worker::new_fifo();
-        let continues = config.watch.is_none() && matches!(config.ready, ReadySet::Fifo(_));
         Worker {
             index: config.index,
             home: current::new_home(),
@@ -152,7 +148,6 @@ impl Worker {
                 end_of_ids: Cell::new(0),
                 watch: config.watch,
                 dispatch_stamp: Cell::new(0),
-                continues,
                 spin: config.spin,
                 handled_requests: Cell::new(0),
             },
@@ -370,7 +365,7 @@ impl Worker {
             let header = unsafe { &*task };
             if header.worker.load(Ordering::Relaxed).is_null() {
                 new += 1;
-                // SAFETY: the sender passed the reference of the runtime.
+                // SAFETY: the sender passed the task (`Unended`).
                 let task = unsafe { Unended::from_raw(task) };
                 if new <= FIRM { self.queue_new(task) } else { self.take_new(task) }
             } else {
@@ -527,43 +522,12 @@ impl Worker {
         // SAFETY: the task was in the ready set, so it is alive. It owns a carrier, which only this
         // function resumes.
         let outcome = unsafe { (*(*task).carrier.get()).resume() };
-        // The carrier may have continued with other tasks.
-        let task = current::with(|c| c.task.get());
-        if task.is_null() {
-            return;
-        }
-        // Most tasks block here. With a constant, the compiler removes the other cases.
+        // With constants, the compiler removes the other cases.
         match outcome {
             Outcome::Blocked => self.finish(task, Outcome::Blocked),
-            outcome => self.finish_rarely(task, outcome),
-        }
-    }
-
-    /// Finishes the dispatch of a task that has ended or awaits, on the stack of its carrier, and
-    /// prepares the next ready task if that has no stack: this saves two switches of stacks.
-    /// Returns false if the carrier must return to the worker.
-    ///
-    /// Code of users that does not belong to tasks, such as a scheduler, runs on the stack of the
-    /// worker.
-    #[inline]
-    pub(crate) fn continue_on_carrier(&self, task: *const Header, outcome: Outcome) -> bool {
-        if !self.own.continues {
-            return false;
-        }
-        // SAFETY: the task runs, so it is alive.
-        let stack_size = unsafe { (*task).stack_size };
-        // As in `dispatch`.
-        match outcome {
             Outcome::Ended => self.finish(task, Outcome::Ended),
             outcome => self.finish_rarely(task, outcome),
         }
-        if self.own.steps_left.get() == 1 || !self.inbox.is_empty() {
-            return false;
-        }
-        self.count_step();
-        // The carrier was released last, so the task borrows it again.
-        let next = self.own.ready.fetch_without_stack(stack_size);
-        next.is_some_and(|Ready(next)| self.prepare(next))
     }
 
     /// Makes a ready task the running one. Returns false if the task does not run.
@@ -733,7 +697,7 @@ impl Worker {
     /// Returns tasks that were sent and did not arrive. Only for the end of a runtime, when no
     /// thread runs the worker.
     pub(crate) fn unstarted(&self) -> impl Iterator<Item = Unended> {
-        // SAFETY: only new tasks are left, which own the reference of the runtime.
+        // SAFETY: only new tasks are left, which no worker has started or ended.
         let sent = self.inbox.take().map(|task| unsafe { Unended::from_raw(task) });
         sent.chain(std::iter::from_fn(|| self.own.unstarted.pop()))
     }

@@ -68,53 +68,6 @@ fn task_with_a_dropped_handle_continues() {
     }
 }
 
-/// A carrier continues with the next task only if the stack has the size of that task.
-#[test]
-fn tasks_with_stacks_of_several_sizes_follow_each_other() {
-    const SIZES: [usize; 3] = [STACK_MIN, 64 << 10, 256 << 10];
-    /// Uses more than the next smaller stack.
-    #[inline(never)]
-    fn fill<const BYTES: usize>(n: usize) -> usize {
-        let bytes = std::hint::black_box([n as u8; BYTES]);
-        usize::from(bytes[BYTES - 1])
-    }
-    let sum = runtime(1).run(|| {
-        let task = |n: usize| {
-            let run = move || match n % SIZES.len() {
-                0 => fill::<512>(n),
-                1 => fill::<{ 16 << 10 }>(n),
-                _ => fill::<{ 96 << 10 }>(n),
-            };
-            Task::new().stack_size(SIZES[n % SIZES.len()]).spawn(run).unwrap()
-        };
-        let tasks: Vec<_> = (0..200).map(task).collect();
-        tasks.into_iter().map(|task| task.join().unwrap()).sum::<usize>()
-    });
-    assert_eq!(sum.unwrap(), 199 * 200 / 2);
-}
-
-/// A task that ends may be followed by the next one without a return to the worker, but not for
-/// ever.
-#[test]
-fn tasks_that_follow_each_other_delay_neither_timers_nor_threads() {
-    fn follow(over: Arc<AtomicBool>) {
-        if !over.load(Ordering::Relaxed) {
-            spawn(move || follow(over));
-        }
-    }
-    for workers in [1, 2] {
-        let rt = runtime(workers);
-        let over = Arc::new(AtomicBool::new(false));
-        for _ in 0..2 * workers {
-            let over = over.clone();
-            rt.spawn(move || follow(over));
-        }
-        let slept = rt.spawn(|| sleep(Duration::from_millis(1)));
-        assert!(slept.join().is_ok());
-        rt.run(move || over.store(true, Ordering::Relaxed)).unwrap();
-    }
-}
-
 #[test]
 fn run_waits_for_tasks_without_joiner() {
     for workers in [1, 2] {

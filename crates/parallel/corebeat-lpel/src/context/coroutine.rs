@@ -37,9 +37,7 @@ impl Carrier {
             while let Some(task) = dispatched() {
                 // SAFETY: the task is alive, and the worker has lent this carrier to it.
                 unsafe { &(*task.as_ref().carrier.get()).yielder }.set(own);
-                if let Some(outcome) = carry(task) {
-                    own.suspend(outcome);
-                }
+                own.suspend(carry(task));
             }
         });
         let coroutine = ManuallyDrop::new(UnsafeCell::new(coroutine));

@@ -86,10 +86,8 @@ impl Carrier {
             own.adopt(passed);
             BATON.set(Some(own.clone()));
             while let Some(task) = dispatched() {
-                if let Some(outcome) = carry(task) {
-                    let passed = own.pass(false, outcome);
-                    own.adopt(passed);
-                }
+                let passed = own.pass(false, carry(task));
+                own.adopt(passed);
             }
             let mut exchange = own.exchange.lock().unwrap_or_else(|e| e.into_inner());
             exchange.carrier_runs = false;
@@ -100,10 +98,7 @@ impl Carrier {
 
     pub(crate) unsafe fn resume(&self) -> Outcome {
         // The carrier ignores the outcome.
-        let passed = self.baton.pass(true, Outcome::Ended);
-        // The carrier may have continued with other tasks.
-        self.baton.adopt(passed);
-        passed.3
+        self.baton.pass(true, Outcome::Ended).3
     }
 
     pub(crate) fn end(self) -> Stack {

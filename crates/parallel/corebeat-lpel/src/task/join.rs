@@ -5,7 +5,7 @@ use super::{Header, TaskRef};
 use crate::current::{self, Awaits, TimeLimit};
 use crate::error::{Failure, assert_not_forked};
 use crate::runtime::Inner;
-use crate::waiter::{self, CLOSED, DETACHED, EMPTY};
+use crate::waiter::{self, CLOSED, DETACHED, EMPTY, Word};
 use corebeat_sync::atomic::Ordering;
 use std::cell::UnsafeCell;
 use std::future::Future;
@@ -146,7 +146,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        if !detach(self.task.header()) {
+        if !detach(&self.task.header().join) {
             // SAFETY: the task has ended.
             discard_panic(|| drop(unsafe { self.take_result() }));
             // SAFETY: the end has left the reference to this handle, which is not used again.
@@ -187,18 +187,20 @@ fn wait_for_end(task: &Header) -> Result<(), Failure> {
 
 /// Leaves the result and the reference of a handle that is being dropped to the end of the task.
 /// Returns false if the task has ended.
-fn detach(task: &Header) -> bool {
+///
+/// Takes only the word: the end of the task may free the header before this function returns.
+fn detach(join: &Word) -> bool {
     // Acquire: pairs with the release in `publish_end`, so the result is visible.
-    let token = task.join.load(Ordering::Acquire);
+    let token = join.load(Ordering::Acquire);
     if token == CLOSED {
         return false;
     }
     if waiter::is_token(token) {
-        waiter::withdraw(&task.join, token);
+        waiter::withdraw(join, token);
     }
     // Release: pairs with the acquire in `publish_end`, which drops the result and the reference.
     // Acquire: as above.
-    task.join.compare_exchange(EMPTY, DETACHED, Ordering::Release, Ordering::Acquire).is_ok()
+    join.compare_exchange(EMPTY, DETACHED, Ordering::Release, Ordering::Acquire).is_ok()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -207,7 +209,7 @@ mod tests {
     use corebeat_sync::fork::Process;
     use std::sync::Arc;
 
-    /// The worker may drop its reference to the task later.
+    /// References of wakers may keep the task longer.
     #[test]
     fn result_does_not_outlive_the_handle_and_the_task() {
         for dropped_first in [true, false] {
