@@ -344,7 +344,7 @@ impl AsFd for Claim {
 /// [`Error::System`] if the CPU does not exist, or if this process may not use it.
 pub fn pin(cpu: CpuId) -> Result<(), Error> {
     const WHAT: &str = "cannot pin a thread to a CPU";
-    // Remembers the CPUs for `unpin`.
+    // `unpin` restores these CPUs.
     allowed();
     let mut mask = Mask::new();
     if cpu.0 as usize >= Mask::MAX_CPU {

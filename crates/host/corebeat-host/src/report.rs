@@ -400,6 +400,31 @@ fn rows(
     tally.applied.iter().filter(is_listed).map(row).collect()
 }
 
+/// Notes CPU time that the CPU seconds of a program, `used_s`, do not include.
+fn note_unaccounted(remaining: &Remaining, used_s: f64, note: &mut impl FnMut(String)) {
+    let Remaining { processes, cpu_s, program_cpu_s, discards_children } = *remaining;
+    if processes > 0 {
+        note(format!(
+            "detached processes still run ({processes}): their CPU time so far, {cpu_s:.2} s, is \
+             not part of the report"
+        ));
+    }
+    if discards_children {
+        note(
+            "a process ignores SIGCHLD: the kernel does not account the CPU time of its ended \
+             children, so the CPU seconds do not include it"
+                .to_owned(),
+        );
+    }
+    let detached_s = program_cpu_s - used_s - cpu_s;
+    if detached_s > DETACHED_NOTED_S && detached_s > DETACHED_NOTED * used_s {
+        note(format!(
+            "orphans used at least {detached_s:.2} s of CPU time, which is not part of the CPU \
+             seconds"
+        ));
+    }
+}
+
 /// Removes the rows of policies whose actions changed nothing. Their inaction has a reason instead.
 fn exclude_ineffective(rows: &mut Vec<AppliedRow>, inactions: &mut Vec<Inaction>) {
     let policies: BTreeSet<_> = rows.iter().map(|row| row.policy).collect();
@@ -446,31 +471,11 @@ impl ProgramReport {
         exclude_ineffective(&mut applied, &mut inactions);
         let mut shares = sums.map(ProgramTally::shares).unwrap_or_default();
         let mut counters = sums.filter(|p| p.thread_ns > 0).map(|p| p.counters).unwrap_or_default();
-        let Remaining { processes, cpu_s, program_cpu_s, discards_children } = frame.remaining;
-        if processes > 0 {
-            note(format!(
-                "detached processes still run ({processes}): their CPU time so far, {cpu_s:.2} s, \
-                 is not part of the report"
-            ));
-        }
-        if discards_children {
-            note(
-                "a process ignores SIGCHLD: the kernel does not account the CPU time of its ended \
-                 children, so the CPU seconds do not include it"
-                    .to_owned(),
-            );
-        }
         let used_s = usage.cpu_s();
-        let observed_s = sums.map_or(0.0, ProgramTally::running_s);
+        note_unaccounted(&frame.remaining, used_s, &mut note);
         // The shares are no measure of CPU time: the observed time of a thread that waits for a CPU
         // is divided in proportion.
-        let detached_s = program_cpu_s - used_s - cpu_s;
-        if detached_s > DETACHED_NOTED_S && detached_s > DETACHED_NOTED * used_s {
-            note(format!(
-                "orphans used at least {detached_s:.2} s of CPU time, which is not part of the CPU \
-                 seconds"
-            ));
-        }
+        let observed_s = sums.map_or(0.0, ProgramTally::running_s);
         let covered = if used_s > 0.0 { observed_s / used_s } else { 1.0 };
         if covered < COVERED_NOTED {
             let consequence = if covered < COVERED_MIN {

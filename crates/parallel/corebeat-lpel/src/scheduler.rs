@@ -129,8 +129,8 @@ fn guarded<R>(f: impl FnOnce() -> R) -> R {
 /// First in, first out. This is the default.
 #[derive(Default)]
 pub struct Fifo {
-    /// A ring. Its length is a power of two. Each dispatch adds and removes a task, and a `VecDeque` takes
-    /// twice as many instructions for both.
+    /// A ring. Its length is a power of two. Each dispatch adds and removes a task, and a
+    /// `VecDeque` takes twice as many instructions for both.
     slots: Vec<MaybeUninit<*const Header>>,
     /// Numbers of tasks that were added and removed. They wrap around.
     added: usize,

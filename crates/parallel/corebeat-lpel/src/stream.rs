@@ -179,10 +179,11 @@ impl Side {
     /// caller's worker, whose home is `home`, and this side was never used elsewhere.
     ///
     /// Three may take a token: the other side, which is the caller; the owner; and a worker that
-    /// has deferred a recheck of this side. (A search for cycles may take the token of a writer
-    /// whose stream can grow: `wake` does not call this function for such a token.) All of them are on the caller's worker. Without the
+    /// has deferred a recheck of this side. All of them are on the caller's worker. Without the
     /// flag for former homes, the worker of a former user could still have a recheck of an equal
-    /// token: that of a task whose memory the owner has reused.
+    /// token: that of a task whose memory the owner has reused. A search for cycles may take the
+    /// token of a writer whose stream can grow: `wake` does not call this function for such a
+    /// token.
     #[inline(always)]
     pub(crate) fn take_alone(&self, token: Token, home: u64) -> bool {
         // The home was written before the token: pairs with the release of `leave_token`.

@@ -1,12 +1,13 @@
 //! Tokens of waiting tasks and threads, and how they are woken.
 //!
 //! A task that waits leaves a *token* where the event will happen: in a word of a stream, of a set,
-//! or of another task. One thread takes the token out of the word, by compare-and-swap or, if
-//! no other thread can take it, by a store, and must wake the owner of the token. This is the poll token of the thesis, generalised to every kind of
-//! waiting (Prokesch, A Light-Weight Parallel Execution Layer for Shared-Memory Stream Processing,
-//! 2011, 4.4.5). A wake-up may precede the suspension of the owner, but the owner does not run
-//! before it has suspended (4.4.3): on the same worker because the worker is busy with the owner,
-//! and from another worker because the inbox is read between two tasks.
+//! or of another task. One thread takes the token out of the word, by compare-and-swap or, if no
+//! other thread can take it, by a store, and must wake the owner of the token. This is the poll
+//! token of the thesis, generalised to every kind of waiting (Prokesch, A Light-Weight Parallel
+//! Execution Layer for Shared-Memory Stream Processing, 2011, 4.4.5). A wake-up may precede the
+//! suspension of the owner, but the owner does not run before it has suspended (4.4.3): on the same
+//! worker because the worker is busy with the owner, and from another worker because the inbox is
+//! read between two tasks.
 //!
 //! | word | meaning |
 //! | --- | --- |
