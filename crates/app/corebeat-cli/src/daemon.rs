@@ -132,7 +132,7 @@ fn web_page(place: Place, token: Option<&Path>) -> Result<WebPage, Failure> {
         file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
         text.parse::<Token>().map_err(|e| Failure::usage(format!("cannot use {name}: {e}")))
     });
-    WebPage::new(place, token.transpose()?).map_err(Failure::usage)
+    Ok(WebPage::new(place, token.transpose()?))
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {

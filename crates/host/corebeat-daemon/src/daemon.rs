@@ -141,10 +141,15 @@ impl Daemon {
     /// Undoes the changes of a killed daemon, and starts to listen.
     ///
     /// # Errors
-    /// [`Failure`] if the socket, the metrics or the web page cannot be created, or the host cannot
-    /// be observed.
+    /// [`Failure`] if the socket, the metrics or the web page cannot be created, the web page needs
+    /// a token, or the host cannot be observed.
     pub fn open(options: Options) -> Result<Daemon, Failure> {
         let log = Log::new(options.log);
+        options
+            .web
+            .as_ref()
+            .map_or(Ok(()), |page| page.check(options.scope))
+            .map_err(Error::from)?;
         // The socket comes first: its owner is the only daemon here.
         let failed = |e| Error::listen(&options.socket, e);
         let folder = match options.creates_folder {

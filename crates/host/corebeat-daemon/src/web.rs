@@ -7,6 +7,7 @@ use crate::http::{Place, Request, Response, Server};
 use crate::limit::{
     GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_PAUSE,
 };
+use crate::socket::Scope;
 use corebeat_heartbeat::{GroupInfo, Role};
 use corebeat_linux::Listed;
 use corebeat_sync::quiet;
@@ -65,24 +66,35 @@ pub struct WebPage {
     token: Option<Token>,
 }
 
-/// Other hosts can connect to the page, and there is no token.
+/// Others than the users that the daemon serves can connect to the page, or users can connect that
+/// may not list the programs of each other, and there is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the web page on {0} needs a token, because other hosts can connect to it; write a token to a \
-     file, and name the file with --web-token"
+    "the web page on {place} needs a token, because {others} can connect to it; name the file of a \
+     token with --web-token, or serve the page on unix:/PATH"
 )]
-pub struct MissingToken(Place);
+pub struct MissingToken {
+    place: Place,
+    others: &'static str,
+}
 
 impl WebPage {
     /// A page at this place, which requires this token.
-    ///
-    /// # Errors
-    /// [`MissingToken`] if other hosts can connect, and there is no token.
-    pub fn new(place: Place, token: Option<Token>) -> Result<WebPage, MissingToken> {
-        match token.is_none() && !place.is_local() {
-            true => Err(MissingToken(place)),
-            false => Ok(WebPage { place, token }),
-        }
+    pub fn new(place: Place, token: Option<Token>) -> WebPage {
+        WebPage { place, token }
+    }
+
+    /// Requires a token where users without permission can connect. The socket of a daemon with the
+    /// scope of the host lists only the own programs of the caller; the page cannot distinguish users
+    /// behind TCP connections.
+    pub(crate) fn check(&self, scope: Scope) -> Result<(), MissingToken> {
+        let others = match (&self.token, &self.place, scope) {
+            (Some(_), ..) | (None, Place::Unix(_), _) => return Ok(()),
+            (None, place, _) if !place.is_local() => "other hosts",
+            (None, _, Scope::Host) => "all users of this host",
+            (None, _, Scope::User) => return Ok(()),
+        };
+        Err(MissingToken { place: self.place.clone(), others })
     }
 
     /// Place of the page.
@@ -429,7 +441,7 @@ mod tests {
                 free.local_addr().unwrap()
             };
             let token = token.map(|token| token.parse().unwrap());
-            let page = WebPage::new(Place::Tcp(address), token).unwrap();
+            let page = WebPage::new(Place::Tcp(address), token);
             match Web::open(&page, corebeat_host::now_ns()) {
                 Ok(web) => return (web, address),
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
@@ -550,11 +562,25 @@ mod tests {
     }
 
     #[test]
-    fn page_for_other_hosts_needs_a_token() {
-        let place: Place = "0.0.0.0:1".parse().unwrap();
-        let refused = WebPage::new(place.clone(), None).unwrap_err().to_string();
-        assert!(refused.contains("0.0.0.0:1") && refused.contains("--web-token"), "{refused}");
-        assert!(WebPage::new(place, Some(TOKEN.parse().unwrap())).is_ok());
+    fn page_for_other_hosts_and_users_needs_a_token() {
+        let page = |place: &str, token: Option<&str>| {
+            WebPage::new(place.parse().unwrap(), token.map(|token| token.parse().unwrap()))
+        };
+        for (place, scope, others) in [
+            ("0.0.0.0:1", Scope::User, Some("other hosts")),
+            ("0.0.0.0:1", Scope::Host, Some("other hosts")),
+            ("127.0.0.1:1", Scope::Host, Some("all users of this host")),
+            ("127.0.0.1:1", Scope::User, None),
+            ("unix:/x", Scope::Host, None),
+        ] {
+            let refused = page(place, None).check(scope).map_err(|e| e.to_string());
+            assert_eq!(refused.is_err(), others.is_some(), "{place} {scope:?}");
+            let names = |text: &String| {
+                [place, "--web-token", others.unwrap_or("")].iter().all(|part| text.contains(part))
+            };
+            assert!(refused.as_ref().err().is_none_or(names), "{refused:?}");
+            assert_eq!(page(place, Some(TOKEN)).check(scope), Ok(()));
+        }
         for bad in
             ["", "short", "with a space in the middle", "0123456789abcde&", "0123456789äbcdef"]
         {

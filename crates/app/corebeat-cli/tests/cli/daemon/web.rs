@@ -120,7 +120,7 @@ fn port_in_use_is_reported_in_one_line() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let web = taken.local_addr().unwrap().to_string();
-    let args = ["daemon", "--socket", "socket", "--web", &web];
+    let args = ["daemon", "--scope", "user", "--socket", "socket", "--web", &web];
     let refused = command(place.0.path(), &args).output().unwrap();
     assert_refused(&refused, 125, &format!("cannot serve the web page on {web}: "));
 }
@@ -142,6 +142,7 @@ fn page_without_a_safe_token_is_refused() {
     for (args, expected) in [
         (&["--web", "0.0.0.0:9478"][..], "needs a token"),
         (&["--web", "[::]:9478"], "needs a token"),
+        (&["--scope", "host", "--web"], "all users of this host can connect to it"),
         (&["--web", "--web-token", "missing"], "cannot read missing"),
         (&["--web-token", "token"], "--web"),
         (&["--web", "9478x"], "--web"),
