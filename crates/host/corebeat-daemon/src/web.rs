@@ -35,7 +35,7 @@ pub struct Token(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the token has not {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} characters, or others than letters, \
-     digits and +/=_.~-; write one with 'head -c 24 /dev/urandom | base64'"
+     digits and +/=_.~-; write one with 'openssl rand -hex 32'"
 )]
 pub struct InvalidToken;
 
@@ -358,9 +358,10 @@ impl Site {
             return Some(Response::text("403 Forbidden", text));
         }
         let token = self.token.as_ref()?;
-        let bearer = request.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
+        let bearer = request.header("authorization").and_then(|text| text.split_once(' '));
+        let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let mut cookies = request.header("cookie").unwrap_or_default().split("; ");
-        if bearer.is_some_and(|sent| is_equal(sent, &token.0))
+        if bearer.is_some_and(|(_, sent)| is_equal(sent.trim_start(), &token.0))
             || cookies.any(|sent| is_equal(sent, &self.cookie))
         {
             return None;
@@ -369,7 +370,8 @@ impl Site {
         if request.path == "/" && sent.is_some_and(|sent| is_equal(sent, &token.0)) {
             // The token stays neither in the address bar nor in the history.
             let mut response = Response::text("303 See Other", "");
-            let cookie = format!("{}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
+            // Lax: a link from another site opens the page, which can only be read.
+            let cookie = format!("{}; Path=/; HttpOnly; SameSite=Lax", self.cookie);
             response.headers.extend([("Location", "/".into()), ("Set-Cookie", cookie)]);
             return Some(response);
         }
@@ -551,12 +553,14 @@ mod tests {
         }
         let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
         assert_eq!(status(address, "GET /", &bearer), "200");
+        let lower_case = format!("Authorization: bearer  {TOKEN}\r\n");
+        assert_eq!(status(address, "GET /", &lower_case), "200");
         assert_eq!(status(address, "GET /", &(bearer + "Host: any.example\r\n")), "200");
         let answer = ask(address, &format!("GET /?token={TOKEN}"), "");
         assert!(answer.starts_with("HTTP/1.1 303 ") && answer.contains("\r\nLocation: /\r\n"));
         let cookie = answer.split("\r\nSet-Cookie: ").nth(1).unwrap();
         let (cookie, attributes) = cookie.split_once(';').unwrap();
-        assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Strict"), "{attributes}");
+        assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Lax"), "{attributes}");
         assert!(!cookie.contains(TOKEN));
         assert_eq!(status(address, "GET /", &format!("Cookie: a=b; {cookie}\r\n")), "200");
     }
