@@ -562,6 +562,9 @@ mod tests {
         let (cookie, attributes) = cookie.split_once(';').unwrap();
         assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Lax"), "{attributes}");
         assert!(!cookie.contains(TOKEN));
+        // A browser sends the cookies of other servers of the host as well.
+        let others = format!("a={}; ", "b".repeat(12_000));
+        assert_eq!(status(address, "GET /", &format!("Cookie: {others}{cookie}\r\n")), "200");
         assert_eq!(status(address, "GET /", &format!("Cookie: a=b; {cookie}\r\n")), "200");
     }
 
