@@ -71,7 +71,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// An answer to a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Response {
     /// Status code with its reason.
     pub(crate) status: &'static str,

@@ -60,6 +60,9 @@ pub(crate) const UPDATE_EACH_NS: u64 = 1_000_000_000;
 pub(crate) const UPDATE_DECISIONS_MAX: usize = 256;
 /// Largest number of updates that wait for the thread of the web page.
 pub(crate) const UPDATES_WAITING_MAX: usize = 4;
+/// Nice value of the thread of the web page above that of the daemon: readers of the page must not
+/// delay the control loop.
+pub(crate) const WEB_NICE: i32 = 5;
 /// Pause of the thread of the web page after a failed wait.
 pub(crate) const WEB_PAUSE: Duration = Duration::from_secs(1);
 /// Burst of log lines about clients; afterwards one line each [`LINES_EACH_NS`].

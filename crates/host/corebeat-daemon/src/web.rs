@@ -5,7 +5,8 @@
 
 use crate::http::{Place, Request, Response, Server};
 use crate::limit::{
-    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_PAUSE,
+    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_NICE,
+    WEB_PAUSE,
 };
 use crate::socket::Scope;
 use corebeat_heartbeat::{GroupInfo, Role};
@@ -85,8 +86,8 @@ impl WebPage {
     }
 
     /// Requires a token where users without permission can connect. The socket of a daemon with the
-    /// scope of the host lists only the own programs of the caller; the page cannot distinguish users
-    /// behind TCP connections.
+    /// scope of the host lists only the own programs of the caller; the page cannot distinguish the
+    /// users of TCP connections.
     pub(crate) fn check(&self, scope: Scope) -> Result<(), MissingToken> {
         let others = match (&self.token, &self.place, scope) {
             (Some(_), ..) | (None, Place::Unix(_), _) => return Ok(()),
@@ -237,36 +238,67 @@ fn wake(fd: &OwnedFd) {
 
 /// Serves the page until the queue has no sender.
 fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &OwnedFd) {
+    // Without the value, the page costs the control loop more time; nothing else changes.
+    let _ = rustix::process::nice(WEB_NICE);
     let start_unix_s =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut state = State::of_host(node, start_unix_s, Machine::of_host());
+    let mut content = Content::new(State::of_host(node, start_unix_s, Machine::of_host()));
     loop {
         wait(&server, wake);
         let _ = read(wake, &mut [0; 8]);
         let now_ns = corebeat_host::now_ns();
         loop {
             match updates.try_recv() {
-                Ok(update) => apply(&mut server, &mut state, update, now_ns),
+                Ok(update) => {
+                    content.update(update);
+                    if server.has_streams() {
+                        let news = message(&content.state, Part::News);
+                        server.publish(now_ns, &news, || content.whole());
+                    }
+                }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        server.serve(now_ns, &mut |request| site.answer(request, &state));
+        server.serve(now_ns, &mut |request| site.answer(request, &mut content));
     }
 }
 
-fn apply(server: &mut Server, state: &mut State, mut update: Update, now_ns: u64) {
-    for claim in &mut update.claims {
-        let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
-        let known = state.claims.iter().find(is_same).map(|known| known.name.clone());
-        let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
-        claim.name = known.unwrap_or_else(name);
+/// The content of the page, and what was made of it since the last update: requests in a loop make
+/// nothing anew.
+#[derive(Debug)]
+struct Content {
+    state: State,
+    page: Option<Response>,
+    whole: Option<Arc<[u8]>>,
+}
+
+impl Content {
+    fn new(state: State) -> Content {
+        Content { state, page: None, whole: None }
     }
-    state.update(update);
-    if server.has_streams() {
-        let news = message(state, Part::News);
-        server.publish(now_ns, &news.into(), || message(state, Part::Whole).into());
+
+    fn update(&mut self, mut update: Update) {
+        for claim in &mut update.claims {
+            let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
+            let known = self.state.claims.iter().find(is_same).map(|known| known.name.clone());
+            let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
+            claim.name = known.unwrap_or_else(name);
+        }
+        self.state.update(update);
+        (self.page, self.whole) = (None, None);
+    }
+
+    /// The page. The number in its policy is the same until the next update. A name that was chosen
+    /// after the number is in a later page, with another number.
+    fn page(&mut self) -> Response {
+        self.page.get_or_insert_with(|| page(&self.state)).clone()
+    }
+
+    /// The event with everything.
+    fn whole(&mut self) -> Arc<[u8]> {
+        self.whole.get_or_insert_with(|| message(&self.state, Part::Whole)).clone()
     }
 }
 
@@ -290,11 +322,11 @@ fn wait(server: &Server, wake: &OwnedFd) {
 }
 
 /// An event of a stream.
-fn message(state: &State, part: Part) -> Vec<u8> {
+fn message(state: &State, part: Part) -> Arc<[u8]> {
     let mut text = String::new();
     // JSON is one line.
     let _ = write!(text, "data: {}\n\n", state.json(part));
-    text.into_bytes()
+    text.into_bytes().into()
 }
 
 /// The access to the page.
@@ -318,13 +350,13 @@ impl Site {
         Ok(Site { token: page.token.clone(), cookie: format!("corebeat-{port}={value}") })
     }
 
-    fn answer(&self, request: &Request, state: &State) -> Response {
+    fn answer(&self, request: &Request, content: &mut Content) -> Response {
         let mut response = self.refusal(request).unwrap_or_else(|| match request.path {
-            "/" => page(state),
+            "/" => content.page(),
             "/events" => Response {
                 status: "200 OK",
                 headers: vec![("Content-Type", "text/event-stream".into())],
-                body: [b"retry: 3000\n".as_slice(), &message(state, Part::Whole)].concat(),
+                body: [b"retry: 3000\n".as_slice(), &content.whole()].concat(),
                 is_stream: true,
             },
             _ => Response::text("404 Not Found", "the only page is /\n"),
@@ -644,6 +676,17 @@ mod tests {
         let mut rest = String::new();
         events.0.read_to_string(&mut rest).unwrap();
         assert!(!rest.contains("data"), "the stream ends with the daemon: {rest}");
+    }
+
+    #[test]
+    fn page_and_event_are_made_once_for_each_update() {
+        let state = State::of_host(String::new(), 0.0, Machine::default());
+        let mut content = Content::new(state);
+        let (page, whole) = (content.page().body, content.whole());
+        assert_eq!(content.page().body, page, "a page that is made anew has another nonce");
+        assert!(Arc::ptr_eq(&content.whole(), &whole));
+        content.update(Update { at_ns: SECOND, ..Update::default() });
+        assert!(content.page().body != page && content.whole() != whole);
     }
 
     /// Whether the server has not closed the connection.

@@ -38,8 +38,8 @@ pub struct Page {
     pub policy: String,
 }
 
-/// A number that is used once. A script or a style that a name has smuggled into the page does not
-/// have it, so that the browser ignores the script or the style.
+/// A random number for one content of a page. A script or a style in the name of a program does not
+/// have the number, so that the browser ignores it.
 fn nonce() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
