@@ -146,15 +146,16 @@ impl Web {
         })
     }
 
-    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the time
-    /// in `decision` is set from it.
+    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the
+    /// times in `decision` are set from it and from the wall clock.
     pub(crate) fn note(&mut self, at_ns: u64, decision: Decision) {
         if self.decisions.len() >= UPDATE_DECISIONS_MAX {
             self.left_out += 1;
             return;
         }
         let at_s = at_ns.saturating_sub(self.start_ns) as f64 / 1e9;
-        self.decisions.push(Decision { at_s, ..decision });
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs_f64());
+        self.decisions.push(Decision { at_s, unix_s, ..decision });
     }
 
     /// Groups for an update.
@@ -188,7 +189,8 @@ impl Web {
         if self.left_out > 0 {
             let what = format!("{} decisions are left out here", self.left_out);
             let at_s = update.at_ns as f64 / 1e9;
-            update.decisions.push(Decision { at_s, ..event(what) });
+            let unix_s = update.decisions.last().and_then(|decision| decision.unix_s);
+            update.decisions.push(Decision { at_s, unix_s, ..event(what) });
         }
         let Some(updates) = &self.updates else { return };
         match updates.try_send(update) {
@@ -222,6 +224,7 @@ impl Drop for Web {
 pub(crate) fn event(what: impl Into<String>) -> Decision {
     Decision {
         at_s: 0.0,
+        unix_s: None,
         pid: None,
         program: String::new(),
         policy: String::new(),
@@ -240,10 +243,8 @@ fn wake(fd: &OwnedFd) {
 fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &OwnedFd) {
     // Without the value, the page costs the control loop more time; nothing else changes.
     let _ = rustix::process::nice(WEB_NICE);
-    let start_unix_s =
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut content = Content::new(State::of_host(node, start_unix_s, Machine::of_host()));
+    let mut content = Content::new(State::of_host(node, Machine::of_host()));
     loop {
         wait(&server, wake);
         let _ = read(wake, &mut [0; 8]);
@@ -670,6 +671,7 @@ mod tests {
         let news = events.next();
         assert_eq!((&news["whole"], &news["programs"][0]["name"]), (&false.into(), &name.into()));
         assert_eq!((&news["decisions"][0]["what"], &news["at_s"]), (&name.into(), &1.0.into()));
+        assert!(news["decisions"][0]["unix_s"].as_f64().unwrap() > 1e9, "{news}");
         let page = ask(address, "GET /", "");
         assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>"), "{page}");
         drop(web);
@@ -680,7 +682,7 @@ mod tests {
 
     #[test]
     fn page_and_event_are_made_once_for_each_update() {
-        let state = State::of_host(String::new(), 0.0, Machine::default());
+        let state = State::of_host(String::new(), Machine::default());
         let mut content = Content::new(state);
         let (page, whole) = (content.page().body, content.whole());
         assert_eq!(content.page().body, page, "a page that is made anew has another nonce");

@@ -51,7 +51,7 @@
     redrawn.delete(chart.svg);
   };
 
-  let live = true, start = 0, now = 0;
+  let live = true, now = 0, day = "";
   const begin = (first) => (live ? Math.max(first, now - POINTS_MAX) : 0);
   const toX = (at, from) => (WIDTH * (at - from) / Math.max(now - from, 0.001)).toFixed(1);
 
@@ -200,15 +200,28 @@
     done: `done: ${detail} changed`, refused: `refused: ${detail}`,
     unchanged: "no change", event: "event",
   })[kind];
+  // With the date if it is not today.
+  const wallTime = (unix) => {
+    const time = new Date(unix * 1000);
+    return time.toDateString() === day ? time.toLocaleTimeString() : time.toLocaleString();
+  };
+  const updateDay = () => {
+    const today = new Date().toDateString();
+    if (today === day) return;
+    day = today;
+    for (const row of body("decisions").rows) {
+      if (row.dataset.unix) setText(row.cells[0], wallTime(Number(row.dataset.unix)));
+    }
+  };
   const decisionRow = (decision) => {
     const row = make("tr");
-    const at = new Date((start + decision.at_s) * 1000).toLocaleTimeString();
     const program = make("td");
     program.append(make("bdi", decision.program));
     if (decision.pid !== null) program.append(" ", make("small", decision.pid));
-    row.append(make("td", at), program, make("td", decision.policy), make("td", decision.what),
+    row.append(make("td", wallTime(decision.unix_s)), program, make("td", decision.policy), make("td", decision.what),
       make("td", decision.why), make("td", outcomeText(decision.outcome)));
     row.dataset.at = decision.at_s;
+    row.dataset.unix = decision.unix_s;
     row.dataset.program = decision.program;
     if (decision.pid !== null) row.dataset.process = decision.pid;
     row.dataset.outcome = decision.outcome.kind;
@@ -273,7 +286,7 @@
   };
 
   const update = (state) => {
-    [now, start] = [state.at_s, state.start_unix_s];
+    now = state.at_s;
     if (state.whole) {
       for (const known of [programs, groups]) {
         known.forEach((row) => { removeChart(row.chart); row.row.remove(); });
@@ -282,6 +295,7 @@
       body("programs").replaceChildren();
       if (live) body("groups").replaceChildren();
     }
+    if (live) updateDay();
     if (live) addDecisions(state.decisions, state.whole);
     reconcile(body("programs"), programs, state.programs, (p) => p.id, programRow, updateProgram);
     const empty = document.querySelector("#programs .empty");

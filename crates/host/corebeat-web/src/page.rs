@@ -437,6 +437,7 @@ mod tests {
         };
         let decision = Decision {
             at_s: 1.0,
+            unix_s: None,
             pid: None,
             program: text(),
             policy: text(),
@@ -515,6 +516,7 @@ mod tests {
         let mut state = State::default();
         let decision = Decision {
             at_s: 1.0,
+            unix_s: None,
             pid: Some(1_000_000),
             program: "a name of 15 by".into(),
             policy: "faithful".into(),

@@ -53,10 +53,8 @@ impl State {
         if !is_short {
             notes.push("the report as JSON is not in this page, because it is long".into());
         }
-        let begin = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         State {
             title: report.total.command.join(" "),
-            start_unix_s: begin.map_or(0.0, |now| now.as_secs_f64()) - report.total.wall_s,
             machine,
             at_ns: (report.total.wall_s * 1e9) as u64,
             programs,
@@ -93,6 +91,7 @@ fn decisions(report: &Report) -> Vec<Decision> {
     let mut decisions = vec![];
     let none = Decision {
         at_s: report.total.wall_s,
+        unix_s: None,
         pid: None,
         program: String::new(),
         policy: String::new(),

@@ -25,8 +25,6 @@ const THREADS_NAMED: usize = 4;
 pub struct State {
     /// Headline.
     pub title: String,
-    /// Begin of the times of the page, in seconds since 1970.
-    pub start_unix_s: f64,
     /// The machine.
     pub machine: Machine,
     /// Time of the content, in nanoseconds on the clock of the points.
@@ -144,6 +142,9 @@ pub struct Claim {
 pub struct Decision {
     /// Time in seconds since the begin of the times of the page.
     pub at_s: f64,
+    /// Time of the wall clock in seconds since 1970, of a decision on a live page. It does not follow
+    /// from `at_s`: the wall clock is set, and runs on while the host is suspended.
+    pub unix_s: Option<f64>,
     /// Process of the program, if known.
     pub pid: Option<i32>,
     /// Name of the program; empty if unknown.
@@ -257,10 +258,9 @@ impl Program {
 }
 
 impl State {
-    /// A host without programs. The times of the page begin at `start_unix_s`, in seconds since
-    /// 1970.
-    pub fn of_host(title: String, start_unix_s: f64, machine: Machine) -> State {
-        State { title, start_unix_s, machine, ..State::default() }
+    /// A host without programs.
+    pub fn of_host(title: String, machine: Machine) -> State {
+        State { title, machine, ..State::default() }
     }
 
     /// Applies an update. The points of programs and groups that the update contains are kept.
@@ -330,7 +330,6 @@ impl State {
         let since_ns = Some(self.since_ns).filter(|_| !is_whole);
         Message {
             whole: is_whole,
-            start_unix_s: self.start_unix_s,
             at_s: seconds(self.at_ns),
             steering: self.steering,
             programs: self.programs.iter().map(|p| ProgramMessage::of(p, since_ns)).collect(),
@@ -376,7 +375,6 @@ pub(crate) const SHARES: [Share; 7] = [
 #[derive(Serialize)]
 pub(crate) struct Message<'a> {
     whole: bool,
-    start_unix_s: f64,
     at_s: f64,
     steering: bool,
     programs: Vec<ProgramMessage<'a>>,
@@ -490,6 +488,7 @@ mod tests {
         let at_ns = second * 1_000_000_000;
         let decision = Decision {
             at_s: second as f64,
+            unix_s: None,
             pid: None,
             program: String::new(),
             policy: "fair".into(),
