@@ -106,7 +106,6 @@
   const updateProgram = (program, news) => {
     program.name = news.name;
     program.pid = news.pid;
-    program.cpus = news.cpus;
     program.points.push(...news.points);
     program.points.splice(0, live ? program.points.length - POINTS_MAX : 0);
     const { cells, points } = program;
@@ -268,19 +267,18 @@
     };
     body("machine").replaceChildren(...claims.map(row));
   };
-  const updateMap = (claims, list) => {
-    const users = list.map(({ name, cpus }) => [name, cpus]);
-    const text = JSON.stringify([claims, users]);
+  const updateMap = (cpus) => {
+    const text = JSON.stringify(cpus);
     if (text === mapText) return;
     mapText = text;
+    const byNumber = new Map(cpus.map((cpu) => [cpu.cpu, cpu]));
+    const none = { claims: [], programs: [], more: 0 };
     for (const cell of document.querySelectorAll("#map .cpu")) {
-      const cpu = Number(cell.dataset.cpu), parts = [];
-      const held = claims.filter((claim) => claim.cpus.includes(cpu));
-      for (const claim of held) parts.push(make("b", `claim ${claim.claim}: ${claim.name}`), " ");
-      for (const [name, cpus] of users) {
-        if (cpus.includes(cpu)) parts.push(make("span", name), " ");
-      }
-      cell.classList.toggle("held", held.length > 0);
+      const { claims, programs, more } = byNumber.get(Number(cell.dataset.cpu)) || none, parts = [];
+      for (const name of claims) parts.push(make("b", name), " ");
+      for (const name of programs) parts.push(make("span", name), " ");
+      if (more) parts.push(`and ${more} more`);
+      cell.classList.toggle("held", claims.length > 0);
       cell.querySelector(".users").replaceChildren(...parts);
     }
   };
@@ -304,7 +302,7 @@
     const idOf = (group) => group.owner + ":" + group.group;
     reconcile(body("groups"), groups, state.groups, idOf, groupRow, updateGroup);
     updateClaims(state.claims);
-    updateMap(state.claims, state.programs);
+    updateMap(state.cpus);
     updateNotes(state.notes);
     setText($("status"), state.steering
       ? "Live. The daemon acts." : "Live. The daemon observes, and does not act.");

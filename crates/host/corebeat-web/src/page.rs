@@ -236,12 +236,19 @@ impl State {
             html.raw("<p>Each CPU has the claim that holds it, and the programs whose threads ");
             html.raw("ran there last.</p>\n");
         }
+        let cpus = self.cpus();
         add_map(html, topology, |html, cpu| {
-            for claim in self.claims.iter().filter(|claim| claim.cpus.contains(&cpu.id.0)) {
-                html.raw("<b>claim ").text(claim.claim).raw(": ").text(&claim.name).raw("</b> ");
+            let Some(cpu) = cpus.iter().find(|with_names| with_names.cpu == cpu.id.0) else {
+                return;
+            };
+            for claim in &cpu.claims {
+                html.raw("<b>").text(claim).raw("</b> ");
             }
-            for program in self.programs.iter().filter(|p| p.cpus.contains(&cpu.id.0)) {
-                html.raw("<span>").text(&program.name).raw("</span> ");
+            for program in &cpu.programs {
+                html.raw("<span>").text(program).raw("</span> ");
+            }
+            if cpu.more > 0 {
+                html.raw("and ").text(cpu.more).raw(" more");
             }
         });
         if kind == Kind::Live {
@@ -511,9 +518,11 @@ mod tests {
                 Thread { tid: 1_000_000, name: "worker".into(), running: 0.5, cpu: None };
                 4
             ],
+            cpus: (0..128).collect(),
             ..Program::default()
         };
-        let mut state = State::default();
+        let machine = Machine { topology: Some(Topology::flat(128)), ..Machine::default() };
+        let mut state = State::of_host("host".into(), machine);
         let decision = Decision {
             at_s: 1.0,
             unix_s: None,
@@ -527,9 +536,12 @@ mod tests {
             outcome: Outcome::Done(4),
         };
         let programs = (0..256).map(program).collect();
-        let decisions = vec![decision; 1000];
+        let decisions = vec![decision; 100];
         state.update(Update { programs, decisions, ..Update::default() });
         let length = state.live_page().unwrap().html.len();
         assert!(length < 200_000, "{length}");
+        let length = state.json(Part::News).len();
+        assert!(length < 200_000, "{length}");
+        assert!(state.live_page().unwrap().html.contains("and 252 more"));
     }
 }

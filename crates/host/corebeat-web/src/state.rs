@@ -20,6 +20,9 @@ const GONE_MAX: usize = 32;
 /// Number of threads that the page names for each program: those with the most CPU time.
 const THREADS_NAMED: usize = 4;
 
+/// Number of names that the map has for each CPU.
+const NAMES_OF_CPU_MAX: usize = 4;
+
 /// The content of the page. The methods of this type bound it.
 #[derive(Debug, Default)]
 pub struct State {
@@ -323,6 +326,23 @@ impl State {
         self.message(part).json()
     }
 
+    /// The CPUs with claims or programs.
+    pub(crate) fn cpus(&self) -> Vec<CpuMessage<'_>> {
+        let all = self.machine.topology.iter().flat_map(|topology| topology.cpus());
+        let names = |cpu: u32| {
+            let claims = self.claims.iter().filter(|claim| claim.cpus.contains(&cpu));
+            let programs = self.programs.iter().filter(|program| program.cpus.contains(&cpu));
+            let count = claims.clone().count() + programs.clone().count();
+            let name = |claim: &Claim| format!("claim {}: {}", claim.claim, claim.name);
+            let claims: Vec<String> = claims.map(name).take(NAMES_OF_CPU_MAX).collect();
+            let programs = programs.map(|program| program.name.as_str());
+            let programs: Vec<&str> = programs.take(NAMES_OF_CPU_MAX - claims.len()).collect();
+            let more = count - claims.len() - programs.len();
+            CpuMessage { cpu, claims, programs, more }
+        };
+        all.map(|cpu| names(cpu.id.0)).filter(|cpu| !cpu.is_empty()).collect()
+    }
+
     pub(crate) fn message(&self, part: Part) -> Message<'_> {
         let is_whole = part == Part::Whole;
         let new = if is_whole { self.decisions.len() } else { self.new_decisions };
@@ -335,9 +355,26 @@ impl State {
             programs: self.programs.iter().map(|p| ProgramMessage::of(p, since_ns)).collect(),
             groups: self.groups.iter().map(|g| GroupMessage::of(g, since_ns)).collect(),
             claims: &self.claims,
+            cpus: self.cpus(),
             decisions: self.decisions.iter().skip(old).collect(),
             notes: &self.notes,
         }
+    }
+}
+
+/// Claims and programs on a CPU: the first names, and the number of the others. A host has so many
+/// CPUs and programs that all names would make each message long.
+#[derive(Serialize)]
+pub(crate) struct CpuMessage<'a> {
+    pub(crate) cpu: u32,
+    pub(crate) claims: Vec<String>,
+    pub(crate) programs: Vec<&'a str>,
+    pub(crate) more: usize,
+}
+
+impl CpuMessage<'_> {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.programs.is_empty()
     }
 }
 
@@ -380,6 +417,7 @@ pub(crate) struct Message<'a> {
     programs: Vec<ProgramMessage<'a>>,
     groups: Vec<GroupMessage<'a>>,
     claims: &'a [Claim],
+    cpus: Vec<CpuMessage<'a>>,
     pub(crate) decisions: Vec<&'a Decision>,
     notes: &'a [String],
 }
@@ -400,7 +438,6 @@ struct ProgramMessage<'a> {
     policy: &'a str,
     changes: &'a [String],
     threads: &'a [Thread],
-    cpus: &'a [u32],
     gone: bool,
     mean: Option<PointMessage<'a>>,
     points: Vec<PointMessage<'a>>,
@@ -430,7 +467,6 @@ impl<'a> ProgramMessage<'a> {
             policy: &program.policy,
             changes: &program.changes,
             threads: &program.threads,
-            cpus: &program.cpus,
             gone: program.gone_ns.is_some(),
             mean: program.mean.as_ref().map(PointMessage),
             points: points.map(PointMessage).collect(),
