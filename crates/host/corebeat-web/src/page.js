@@ -318,11 +318,40 @@
     update(JSON.parse(own.textContent));
     return;
   }
-  const source = new EventSource("events");
-  source.addEventListener("message", (event) => update(JSON.parse(event.data)));
-  source.addEventListener("error", () => {
-    setText($("status"), source.readyState === EventSource.CLOSED
-      ? "The connection has ended; load the page again." : "The connection is lost; trying again.");
-    $("status").className = "lost";
+  // A page that is hidden or paused has no connection. The first event of a new one is whole.
+  let source = null, paused = false;
+  const show = (text, className) => {
+    setText($("status"), text);
+    $("status").className = className;
+  };
+  const connect = () => {
+    const opened = new EventSource("events");
+    opened.addEventListener("message", (event) => {
+      if (opened === source) update(JSON.parse(event.data));
+    });
+    opened.addEventListener("error", () => {
+      if (opened !== source) return;
+      show(opened.readyState === EventSource.CLOSED
+        ? "The connection has ended; load the page again."
+        : "The connection is lost; trying again.", "lost");
+    });
+    return opened;
+  };
+  const follow = () => {
+    const wanted = !paused && !document.hidden;
+    if (wanted && !source) source = connect();
+    if (!wanted && source) {
+      source.close();
+      source = null;
+    }
+  };
+  $("pause").hidden = false;
+  $("pause").addEventListener("click", () => {
+    paused = !paused;
+    setText($("pause"), paused ? "Continue" : "Pause");
+    if (paused) show("Paused.", "");
+    follow();
   });
+  document.addEventListener("visibilitychange", follow);
+  follow();
 })();

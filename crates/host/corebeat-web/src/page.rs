@@ -11,9 +11,6 @@ use std::io;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Time after which a browser without JavaScript loads a live page again, in seconds.
-const RELOAD_S: u32 = 5;
-
 /// Largest number of decisions that a live page has without its script. The last ones are shown.
 const DECISIONS_IN_TABLE_MAX: usize = 100;
 
@@ -87,15 +84,16 @@ impl State {
         html.raw("<link rel=\"icon\" href=\"data:,\">\n<title>").text(&self.title);
         html.raw(" - Corebeat</title>\n<style nonce=\"").text(nonce).raw("\">\n").raw(STYLE);
         html.raw("</style>\n");
-        if kind == Kind::Live {
-            html.raw("<noscript><meta http-equiv=\"refresh\" content=\"").text(RELOAD_S);
-            html.raw("\"></noscript>\n");
-        }
         html.raw(
             "</head>\n<body>\n<a class=\"skip\" href=\"#programs\">Skip to the programs</a>\n",
         );
         html.raw("<header><h1>").text(&self.title).raw("</h1>\n<p id=\"status\" role=\"status\">");
-        html.text(self.status(kind)).raw("</p></header>\n<main>\n");
+        html.text(self.status(kind)).raw("</p>\n");
+        if kind == Kind::Live {
+            html.raw("<button id=\"pause\" type=\"button\" hidden>Pause</button>\n");
+            html.raw("<noscript><p><a href=\"./\">Load the page again</a></p></noscript>\n");
+        }
+        html.raw("</header>\n<main>\n");
         self.programs(&mut html, kind);
         self.tables.iter().for_each(|table| add_table(&mut html, table));
         self.decisions(&mut html, kind);
@@ -498,7 +496,10 @@ mod tests {
     #[test]
     fn tables_have_the_figures_without_a_script() {
         let html = hostile().live_page().unwrap().html;
-        for cell in ["25%", "1.00", "claim 1: ", "CPU 1 ", "cache 0", "buy one"] {
+        assert!(!html.contains("http-equiv=\"refresh\""), "the reader decides when to load");
+        for cell in
+            ["Load the page again", "25%", "1.00", "claim 1: ", "CPU 1 ", "cache 0", "buy one"]
+        {
             assert!(html.contains(cell), "{cell}: {html}");
         }
         assert!(html.contains("<td>–</td>"), "the lock share is unknown");

@@ -325,6 +325,13 @@ fn page_is_live_in_a_browser() {
     };
     assert_eq!(browser.value(&filter("no such decision")), 0);
     assert!(browser.value(&filter("fair")).as_u64().unwrap() > 0);
+    // A paused page stays as it is.
+    let press = "document.getElementById('pause').click()";
+    let status = "document.getElementById('status').textContent";
+    browser.value(press);
+    assert_eq!(browser.value(status), "Paused.");
+    browser.value(press);
+    browser.until(&format!("{status}.startsWith('Live.')"));
     // A program that has ended is marked, and the end of the daemon is shown.
     drop(pair.pop());
     browser.until("document.querySelectorAll('#programs tbody tr.gone').length === 1");
