@@ -45,8 +45,8 @@ pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const READERS_MAX: usize = 32;
 /// Largest number of streams of events. A further stream replaces the oldest.
 pub(crate) const STREAMS_MAX: usize = 16;
-/// Largest size of an HTTP request, in bytes. A browser sends the cookies of all servers of the same
-/// host name.
+/// Largest size of an HTTP request, in bytes. A browser sends the cookies of all servers of the
+/// same host name.
 pub(crate) const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time limit of an HTTP request, and of each wait for a reader that does not read its answer.
 pub(crate) const READER_PATIENCE_NS: u64 = 5_000_000_000;

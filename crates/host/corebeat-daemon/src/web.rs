@@ -356,7 +356,11 @@ impl Site {
             "/" => content.page(),
             "/events" => Response {
                 status: "200 OK",
-                headers: vec![("Content-Type", "text/event-stream".into())],
+                headers: vec![
+                    ("Content-Type", "text/event-stream".into()),
+                    // A proxy such as nginx sends events on at once.
+                    ("X-Accel-Buffering", "no".into()),
+                ],
                 body: [b"retry: 3000\n".as_slice(), &content.whole()].concat(),
                 is_stream: true,
             },
@@ -631,14 +635,14 @@ mod tests {
         assert_eq!((&token.0[..], format!("{token:?}")), (TOKEN, "Token".into()));
     }
 
-    /// The events of a stream, one JSON value each.
-    struct Events(io::BufReader<TcpStream>);
+    /// The events of a stream, one JSON value each, and all text so far.
+    struct Events(io::BufReader<TcpStream>, String);
 
     impl Events {
         fn of(address: SocketAddr) -> Events {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-            Events(io::BufReader::new(stream))
+            Events(io::BufReader::new(stream), String::new())
         }
 
         fn next(&mut self) -> serde_json::Value {
@@ -646,6 +650,7 @@ mod tests {
             loop {
                 let mut line = String::new();
                 assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+                self.1 += &line;
                 if let Some(json) = line.strip_prefix("data: ") {
                     return serde_json::from_str(json).unwrap();
                 }
@@ -664,6 +669,7 @@ mod tests {
         let (mut web, address) = open(None);
         let mut events = Events::of(address);
         let first = events.next();
+        assert!(events.1.contains("\r\nX-Accel-Buffering: no\r\n"), "{}", events.1);
         assert_eq!((&first["whole"], &first["programs"]), (&true.into(), &serde_json::json!([])));
         let name = "<script>alert(1)</script>";
         web.note(web.start_ns + SECOND, event(name));

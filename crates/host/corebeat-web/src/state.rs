@@ -145,8 +145,8 @@ pub struct Claim {
 pub struct Decision {
     /// Time in seconds since the begin of the times of the page.
     pub at_s: f64,
-    /// Time of the wall clock in seconds since 1970, of a decision on a live page. It does not follow
-    /// from `at_s`: the wall clock is set, and runs on while the host is suspended.
+    /// Time of the wall clock in seconds since 1970, of a decision on a live page. It does not
+    /// follow from `at_s`: the wall clock is set, and runs on while the host is suspended.
     pub unix_s: Option<f64>,
     /// Process of the program, if known.
     pub pid: Option<i32>,
