@@ -136,7 +136,10 @@ fn page_without_a_safe_token_is_refused() {
             ["daemon", "--socket", "socket", "--web", "0.0.0.0:9478", "--web-token", "token"];
         assert_refused(&command(place.0.path(), &args).output().unwrap(), status, expected);
     };
-    refused("0123456789abcdef\n", 0o604, 2, "other users have access to token; run 'chmod o= ");
+    for mode in [0o604, 0o640] {
+        let expected = "other users have access to token; run 'chmod go= ";
+        refused("0123456789abcdef\n", mode, 2, expected);
+    }
     refused("short\n", 0o600, 2, "the token has not 16 to 1024 characters");
     fs::remove_file(&file).unwrap();
     for (args, expected) in [
@@ -144,6 +147,7 @@ fn page_without_a_safe_token_is_refused() {
         (&["--web", "[::]:9478"], "needs a token"),
         (&["--scope", "host", "--web"], "all users of this host can connect to it"),
         (&["--web", "--web-token", "missing"], "cannot read missing"),
+        (&["--web", "--web-token", "/dev/null"], "is no regular file"),
         (&["--web-token", "token"], "--web"),
         (&["--web", "9478x"], "--web"),
     ] {
