@@ -126,13 +126,11 @@
     }
     setText(cells[1], news.policy);
     setText(cells[2], news.changes.join(", "));
-    const point = news.mean || points[points.length - 1];
-    if (point) {
-      const [, , shares, threads, cpus] = point;
-      setText(cells[3], String(threads));
-      setText(cells[4], number(cpus === null ? null : cpus / 100, 2));
-      shares.forEach((share, n) => setText(cells[5 + n], percent(share)));
-    }
+    const none = [0, 0, SHARES.map(() => null), null, null];
+    const [, , shares, threads, cpus] = news.mean || points[points.length - 1] || none;
+    setText(cells[3], number(threads, 0));
+    setText(cells[4], number(cpus === null ? null : cpus / 100, 2));
+    shares.forEach((share, n) => setText(cells[5 + n], percent(share)));
     program.chart.update();
   };
 
@@ -166,9 +164,9 @@
     group.rates.splice(0, group.rates.length - POINTS_MAX);
     [group.low, group.high] = [news.rate_min, news.rate_max];
     const last = group.rates[group.rates.length - 1];
-    const limit = (value) => (value === null ? "" : String(value));
-    const goal = news.rate_min === null && news.rate_max === null
-      ? UNKNOWN : `${limit(news.rate_min)} to ${limit(news.rate_max)}`;
+    const { low, high } = group;
+    const some = low === null ? `at most ${high}` : high === null ? `at least ${low}` : `${low} to ${high}`;
+    const goal = low === null && high === null ? UNKNOWN : some;
     const texts = [news.group, news.owner, news.pids.join(" "), news.members, news.beats,
       number(last ? last[1] : null, 1), goal];
     texts.forEach((text, n) => setText(group.cells[n], String(text)));

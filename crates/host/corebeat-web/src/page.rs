@@ -209,10 +209,11 @@ impl State {
         for group in &self.groups {
             let pids: Vec<String> = group.pids.iter().map(u32::to_string).collect();
             let rate = group.rates.back().map_or("–".into(), |(_, rate)| format!("{rate:.1}"));
-            let limit = |limit: Option<f64>| limit.map_or(String::new(), |l| format!("{l}"));
             let goal = match (group.rate_min, group.rate_max) {
                 (None, None) => "–".into(),
-                (min, max) => format!("{} to {}", limit(min), limit(max)),
+                (Some(min), None) => format!("at least {min}"),
+                (None, Some(max)) => format!("at most {max}"),
+                (Some(min), Some(max)) => format!("{min} to {max}"),
             };
             html.raw("<tr><th scope=\"row\">").text(group.group).raw("</th>");
             let cells = [group.owner.to_string(), pids.join(" "), group.members.to_string()];
@@ -455,7 +456,11 @@ mod tests {
             at_ns: 1_000_000_000,
             steering: true,
             programs: vec![program],
-            groups: vec![Group { rates: [(1, f64::NAN)].into(), ..Group::default() }],
+            groups: vec![Group {
+                rate_max: Some(2.0),
+                rates: [(1, f64::NAN)].into(),
+                ..Group::default()
+            }],
             claims: vec![claim],
             decisions: vec![decision],
             notes: vec![text()],
@@ -497,9 +502,16 @@ mod tests {
     fn tables_have_the_figures_without_a_script() {
         let html = hostile().live_page().unwrap().html;
         assert!(!html.contains("http-equiv=\"refresh\""), "the reader decides when to load");
-        for cell in
-            ["Load the page again", "25%", "1.00", "claim 1: ", "CPU 1 ", "cache 0", "buy one"]
-        {
+        for cell in [
+            "Load the page again",
+            "at most 2<",
+            "25%",
+            "1.00",
+            "claim 1: ",
+            "CPU 1 ",
+            "cache 0",
+            "buy one",
+        ] {
             assert!(html.contains(cell), "{cell}: {html}");
         }
         assert!(html.contains("<td>–</td>"), "the lock share is unknown");

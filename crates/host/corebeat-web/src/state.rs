@@ -1,6 +1,6 @@
 //! The content of the page.
 
-use corebeat_host::Point;
+use corebeat_host::{Point, printable};
 use corebeat_linux::{Fact, facts, system_name, topology};
 use corebeat_machine::{ProgramSample, ThreadSample, TimeShares, Topology};
 use serde::{Serialize, Serializer};
@@ -236,6 +236,27 @@ impl Machine {
     }
 }
 
+impl Update {
+    /// Escapes the control characters of all names and texts, for the tables and the script alike.
+    fn make_printable(&mut self) {
+        let programs = self.programs.iter_mut().flat_map(|program| {
+            let threads = program.threads.iter_mut().map(|thread| &mut thread.name);
+            threads.chain([&mut program.name])
+        });
+        let claims = self.claims.iter_mut().map(|claim| &mut claim.name);
+        let decisions = self.decisions.iter_mut().flat_map(|decision| {
+            let refused = match &mut decision.outcome {
+                Outcome::Refused(why) => Some(why),
+                Outcome::Done(_) | Outcome::Unchanged | Outcome::Event => None,
+            };
+            let texts = [&mut decision.program, &mut decision.what, &mut decision.why];
+            texts.into_iter().chain(refused)
+        });
+        let texts = programs.chain(claims).chain(decisions).chain(&mut self.notes);
+        texts.for_each(|text| *text = printable(text));
+    }
+}
+
 impl Program {
     /// The point whose figures the page shows.
     pub(crate) fn figures(&self) -> Option<&Point> {
@@ -267,7 +288,8 @@ impl State {
     }
 
     /// Applies an update. The points of programs and groups that the update contains are kept.
-    pub fn update(&mut self, update: Update) {
+    pub fn update(&mut self, mut update: Update) {
+        update.make_printable();
         let Update { at_ns, steering, programs, groups, claims, decisions, notes } = update;
         let before = std::mem::take(&mut self.programs);
         let mut gone: Vec<Program> = vec![];
@@ -556,6 +578,24 @@ mod tests {
         assert_eq!((lengths(&whole), lengths(&news)), ((5, 5, 15), (1, 1, 3)));
         let point = serde_json::json!([5.0, 1.0, [0, 0, 0, 0, 0, 0, 0], 1, 0]);
         assert_eq!(news["programs"][0]["points"][0], point);
+    }
+
+    #[test]
+    fn names_are_printable_for_the_script_as_well() {
+        let mut state = State::default();
+        let mut news = update(1, 0..1);
+        let hidden = "a\u{202e}b\u{1b}";
+        news.programs[0].name = hidden.into();
+        news.decisions[0].why = hidden.into();
+        news.decisions[1].outcome = Outcome::Refused(hidden.into());
+        news.claims.push(Claim { claim: 1, pid: 1, name: hidden.into(), cpus: vec![], keep: None });
+        news.notes.push(hidden.into());
+        state.update(news);
+        for part in [Part::Whole, Part::News] {
+            let json = state.json(part);
+            assert!(!json.contains('\u{202e}') && !json.contains("\\u001b"), "{json}");
+            assert_eq!(json.matches("a\\\\u{202e}b").count(), 5, "{json}");
+        }
     }
 
     #[test]
