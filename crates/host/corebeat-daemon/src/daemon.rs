@@ -206,6 +206,10 @@ impl Daemon {
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), Failure> {
         let (path, version) = (self.options.socket.display(), env!("CARGO_PKG_VERSION"));
         self.log.write(Level::Info, format_args!("corebeat daemon {version} listens on {path}"));
+        if let Some(page) = &self.options.web {
+            let address = page.address();
+            self.log.write(Level::Info, format_args!("the web page is at {address}"));
+        }
         self.notify.send("READY=1");
         self.alive_at_ns = self.notify.alive_each_ns.map(|_| now().awake_ns);
         // Without an event, the first search begins now.

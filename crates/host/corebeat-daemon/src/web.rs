@@ -98,6 +98,15 @@ impl WebPage {
         Err(MissingToken { place: self.place.clone(), others })
     }
 
+    /// Address of the page, for users. The token is not part of it.
+    pub(crate) fn address(&self) -> String {
+        match (&self.place, &self.token) {
+            (Place::Unix(_), _) => self.place.to_string(),
+            (Place::Tcp(address), None) => format!("http://{address}/"),
+            (Place::Tcp(address), Some(_)) => format!("http://{address}/?token=TOKEN"),
+        }
+    }
+
     /// Place of the page.
     pub(crate) fn place(&self) -> &Place {
         &self.place
@@ -624,6 +633,7 @@ mod tests {
             };
             assert!(refused.as_ref().err().is_none_or(names), "{refused:?}");
             assert_eq!(page(place, Some(TOKEN)).check(scope), Ok(()));
+            assert!(!page(place, Some(TOKEN)).address().contains(TOKEN));
         }
         for bad in
             ["", "short", "with a space in the middle", "0123456789abcde&", "0123456789äbcdef"]
