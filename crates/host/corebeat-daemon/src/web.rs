@@ -344,7 +344,7 @@ fn message(state: &State, part: Part) -> Arc<[u8]> {
 struct Site {
     token: Option<Token>,
     /// Name and value of the cookie of a browser that has sent the token. The browser sends the
-    /// cookie to servers on other ports as well, which must not learn the token by it.
+    /// cookie to servers on other ports as well, so that the value is not the token.
     cookie: String,
 }
 

@@ -2,7 +2,7 @@
 //! that draws charts into them and keeps them up to date.
 
 use crate::html::Html;
-use crate::state::{Part, Program, SHARES, State, Table, seconds};
+use crate::state::{Outcome, Part, Program, SHARES, State, Table, seconds};
 use corebeat_host::Point;
 use corebeat_linux::Offer;
 use corebeat_machine::{Cpu, TimeShares, Topology};
@@ -176,6 +176,8 @@ impl State {
         };
         for decision in self.decisions.iter().rev().take(shown_max) {
             let at = match kind {
+                // It holds for the whole run.
+                Kind::File if decision.outcome == Outcome::Unchanged => "–".into(),
                 Kind::File => format!("{:.1} s", decision.at_s),
                 Kind::Live => format!("{:.0} s ago", seconds(self.at_ns) - decision.at_s),
             };
@@ -404,7 +406,7 @@ fn add_map(html: &mut Html, topology: &Topology, add_cpu: impl Fn(&mut Html, &Cp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Claim, Decision, Group, Machine, Outcome, Thread, Update};
+    use crate::state::{Claim, Decision, Group, Machine, Thread, Update};
     use corebeat_linux::Fact;
 
     const HOSTILE: &str = "</td></script><script>alert(1)</script><img src=x onerror=\"x\" '";
@@ -515,6 +517,16 @@ mod tests {
             assert!(html.contains(cell), "{cell}: {html}");
         }
         assert!(html.contains("<td>–</td>"), "the lock share is unknown");
+    }
+
+    #[test]
+    fn decision_to_change_nothing_has_no_time_on_the_page_of_a_run() {
+        let mut state = hostile();
+        let last = state.decisions.back_mut().unwrap();
+        (last.at_s, last.outcome) = (77.0, Outcome::Unchanged);
+        assert!(!state.file_page().unwrap().contains("<td>77.0 s</td>"));
+        state.decisions.back_mut().unwrap().outcome = Outcome::Done(1);
+        assert!(state.file_page().unwrap().contains("<td>77.0 s</td>"));
     }
 
     #[test]
