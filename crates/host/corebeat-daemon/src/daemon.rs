@@ -163,7 +163,9 @@ impl Daemon {
         });
         let web = options.web.as_ref().map(|page| {
             let failed = |e| Error::page("the web page", "--web", page.place(), e);
-            Web::open(page, now().awake_ns).map_err(failed)
+            let server = Server::open(page.place()).map_err(failed)?;
+            let failed = |source| Error::System { what: "start the web page", source };
+            Web::start(page, server, now().awake_ns).map_err(failed)
         });
         let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);

@@ -134,9 +134,9 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Starts to serve the page. `now_ns` is the time on the clock of the machine.
-    pub(crate) fn open(page: &WebPage, now_ns: u64) -> io::Result<Web> {
-        let server = Server::open(&page.place)?;
+    /// Starts to serve the page by a server at its place. `now_ns` is the time on the clock of the
+    /// machine.
+    pub(crate) fn start(page: &WebPage, server: Server, now_ns: u64) -> io::Result<Web> {
         let shows_all = server.is_private() || page.token.is_some();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
@@ -490,8 +490,11 @@ mod tests {
             };
             let token = token.map(|token| token.parse().unwrap());
             let page = WebPage::new(Place::Tcp(address), token);
-            match Web::open(&page, corebeat_host::now_ns()) {
-                Ok(web) => return (web, address),
+            match Server::open(page.place()) {
+                Ok(server) => {
+                    let web = Web::start(&page, server, corebeat_host::now_ns()).unwrap();
+                    return (web, address);
+                }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
                 Err(e) => panic!("{e}"),
             }
