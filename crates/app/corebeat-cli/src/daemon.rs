@@ -14,7 +14,7 @@ use corebeat_wire::socket;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -121,18 +121,26 @@ fn web_page(place: Place, token: Option<&Path>) -> Result<WebPage, Failure> {
     let token = token.map(|path| {
         let name = path.display();
         let unreadable = |e| Failure::usage(format!("cannot read {name}: {e}; name another file"));
-        let file = File::open(path).map_err(unreadable)?;
-        let mode = file.metadata().map_err(unreadable)?.mode();
-        if mode & 0o007 != 0 {
+        // Without waiting for the writer of a pipe.
+        let open = File::options().read(true).custom_flags(NONBLOCK).open(path);
+        let file = open.map_err(unreadable)?;
+        let status = file.metadata().map_err(unreadable)?;
+        let own = rustix::process::geteuid().as_raw();
+        if !status.is_file() || ![own, 0].contains(&status.uid()) {
             return Err(Failure::usage(format!(
-                "other users have access to {name}; run 'chmod o= {name}'"
+                "{name} is no regular file of the daemon's user or root; name another file"
+            )));
+        }
+        if status.mode() & 0o077 != 0 {
+            return Err(Failure::usage(format!(
+                "other users have access to {name}; run 'chmod go= {name}'"
             )));
         }
         let mut text = String::new();
         file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
         text.parse::<Token>().map_err(|e| Failure::usage(format!("cannot use {name}: {e}")))
     });
-    WebPage::new(place, token.transpose()?).map_err(Failure::usage)
+    Ok(WebPage::new(place, token.transpose()?))
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {
@@ -141,6 +149,9 @@ fn pattern(text: &str) -> Result<Pattern, String> {
         _ => text.parse().map_err(|e| match e {}),
     }
 }
+
+/// Flag of `open`.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// Largest size of the file of a token that is read, in bytes. A token is shorter.
 const TOKEN_BYTES_MAX: u64 = 4096;

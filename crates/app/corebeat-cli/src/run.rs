@@ -296,10 +296,9 @@ pub(crate) fn main(options: Options) -> Done {
         (ran, _) => ran?,
     };
     // The exit status of the programs has precedence over a report that cannot be written.
+    let reported = write(&report, options.report, file);
     let written = html.map_or(Ok(()), |file| write_page(&report, file));
-    for failure in
-        [write(&report, options.report, file), written].into_iter().filter_map(Result::err)
-    {
+    for failure in [reported, written].into_iter().filter_map(Result::err) {
         failure.report();
     }
     exit_as(status)

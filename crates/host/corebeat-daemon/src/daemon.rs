@@ -141,10 +141,15 @@ impl Daemon {
     /// Undoes the changes of a killed daemon, and starts to listen.
     ///
     /// # Errors
-    /// [`Failure`] if the socket, the metrics or the web page cannot be created, or the host cannot
-    /// be observed.
+    /// [`Failure`] if the socket, the metrics or the web page cannot be created, the web page needs
+    /// a token, or the host cannot be observed.
     pub fn open(options: Options) -> Result<Daemon, Failure> {
         let log = Log::new(options.log);
+        options
+            .web
+            .as_ref()
+            .map_or(Ok(()), |page| page.check(options.scope))
+            .map_err(Error::from)?;
         // The socket comes first: its owner is the only daemon here.
         let failed = |e| Error::listen(&options.socket, e);
         let folder = match options.creates_folder {
@@ -158,7 +163,9 @@ impl Daemon {
         });
         let web = options.web.as_ref().map(|page| {
             let failed = |e| Error::page("the web page", "--web", page.place(), e);
-            Web::open(page, now().awake_ns).map_err(failed)
+            let server = Server::open(page.place()).map_err(failed)?;
+            let failed = |source| Error::System { what: "start the web page", source };
+            Web::start(page, server, now().awake_ns).map_err(failed)
         });
         let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
@@ -201,6 +208,10 @@ impl Daemon {
     pub fn run(mut self, stop: BorrowedFd<'_>) -> Result<(), Failure> {
         let (path, version) = (self.options.socket.display(), env!("CARGO_PKG_VERSION"));
         self.log.write(Level::Info, format_args!("corebeat daemon {version} listens on {path}"));
+        if let Some(page) = &self.options.web {
+            let address = page.address();
+            self.log.write(Level::Info, format_args!("the web page is at {address}"));
+        }
         self.notify.send("READY=1");
         self.alive_at_ns = self.notify.alive_each_ns.map(|_| now().awake_ns);
         // Without an event, the first search begins now.

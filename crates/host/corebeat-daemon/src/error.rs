@@ -1,6 +1,7 @@
 //! Errors of the daemon.
 
 use crate::http::Place;
+use crate::web::MissingToken;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,9 @@ pub enum Error {
         /// Cause.
         source: io::Error,
     },
+    /// Users without permission could read the web page.
+    #[error(transparent)]
+    MissingToken(#[from] MissingToken),
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
@@ -49,10 +53,10 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the user named a place where no socket can be created, such as a path in a
-    /// missing folder. A place that another process uses is no such mistake.
+    /// missing folder, or that needs a token. A place that another process uses is no such mistake.
     pub fn is_usage(&self) -> bool {
         match self {
-            Error::Listen { .. } => true,
+            Error::Listen { .. } | Error::MissingToken(_) => true,
             Error::Page { source, .. } => source.kind() != io::ErrorKind::AddrInUse,
             Error::Running { .. } | Error::System { .. } => false,
         }

@@ -71,7 +71,7 @@ pub(crate) struct Request<'a> {
 }
 
 /// An answer to a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Response {
     /// Status code with its reason.
     pub(crate) status: &'static str,
@@ -103,12 +103,16 @@ impl Response {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a request. `None` while it is incomplete.
+    /// Parses a request. `None` while it is incomplete. The end of the request is searched from
+    /// byte `from`, so that each byte of a request that arrives in parts is searched once.
     ///
     /// # Errors
     /// The answer to a request that the server does not accept.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Option<Request<'a>>, Response> {
-        let end = |mark: &[u8]| bytes.windows(mark.len()).position(|w| w == mark);
+    pub(crate) fn parse(bytes: &'a [u8], from: usize) -> Result<Option<Request<'a>>, Response> {
+        let end = |mark: &[u8]| {
+            let at = bytes[from..].windows(mark.len()).position(|w| w == mark)?;
+            Some(from + at)
+        };
         let Some(end) = end(b"\r\n\r\n").into_iter().chain(end(b"\n\n")).min() else {
             return match bytes.len() > REQUEST_BYTES_MAX {
                 false => Ok(None),
@@ -344,6 +348,8 @@ impl Connection {
     fn serve(&mut self, now_ns: u64, answer: &mut Answer) -> bool {
         while self.output.is_none() {
             let mut bytes = [0; 1024];
+            // An end mark of 4 bytes may begin in the bytes before.
+            let from = self.request.len().saturating_sub(3);
             match retry_on_intr(|| recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT)) {
                 Ok((0, _)) => return false,
                 Ok((count, _)) => self.request.extend_from_slice(&bytes[..count]),
@@ -353,7 +359,7 @@ impl Connection {
                 // A reader of events sends nothing.
                 return false;
             }
-            let (response, is_head) = match Request::parse(&self.request) {
+            let (response, is_head) = match Request::parse(&self.request, from) {
                 Ok(None) => continue,
                 Ok(Some(request)) => (answer(&request), request.is_head),
                 Err(refusal) => (refusal, false),
@@ -390,7 +396,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Request<'_>>, &'static str> {
-        Request::parse(text.as_bytes()).map_err(|refusal| refusal.status)
+        Request::parse(text.as_bytes(), 0).map_err(|refusal| refusal.status)
     }
 
     #[test]

@@ -45,8 +45,9 @@ pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const READERS_MAX: usize = 32;
 /// Largest number of streams of events. A further stream replaces the oldest.
 pub(crate) const STREAMS_MAX: usize = 16;
-/// Largest size of an HTTP request, in bytes.
-pub(crate) const REQUEST_BYTES_MAX: usize = 4096;
+/// Largest size of an HTTP request, in bytes. A browser sends the cookies of all servers of the
+/// same host name.
+pub(crate) const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time limit of an HTTP request, and of each wait for a reader that does not read its answer.
 pub(crate) const READER_PATIENCE_NS: u64 = 5_000_000_000;
 /// Largest number of groups on the metrics page; the first ones are shown.
@@ -59,6 +60,9 @@ pub(crate) const UPDATE_EACH_NS: u64 = 1_000_000_000;
 pub(crate) const UPDATE_DECISIONS_MAX: usize = 256;
 /// Largest number of updates that wait for the thread of the web page.
 pub(crate) const UPDATES_WAITING_MAX: usize = 4;
+/// Nice value of the thread of the web page above that of the daemon: readers of the page must not
+/// delay the control loop.
+pub(crate) const WEB_NICE: i32 = 5;
 /// Pause of the thread of the web page after a failed wait.
 pub(crate) const WEB_PAUSE: Duration = Duration::from_secs(1);
 /// Burst of log lines about clients; afterwards one line each [`LINES_EACH_NS`].

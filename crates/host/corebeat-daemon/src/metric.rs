@@ -136,7 +136,7 @@ mod tests {
     fn page_is_served_to_local_names_and_at_its_path_alone() {
         let status = |path: &str, host: &str, is_private| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            let request = Request::parse(text.as_bytes()).unwrap().unwrap();
+            let request = Request::parse(text.as_bytes(), 0).unwrap().unwrap();
             answer(&request, is_private, || "page\n".into()).status
         };
         assert_eq!(status("/metrics", "localhost:9477", false), "200 OK");

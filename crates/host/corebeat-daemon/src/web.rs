@@ -5,8 +5,10 @@
 
 use crate::http::{Place, Request, Response, Server};
 use crate::limit::{
-    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_PAUSE,
+    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_NICE,
+    WEB_PAUSE,
 };
+use crate::socket::Scope;
 use corebeat_heartbeat::{GroupInfo, Role};
 use corebeat_linux::Listed;
 use corebeat_sync::quiet;
@@ -34,7 +36,7 @@ pub struct Token(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the token has not {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} characters, or others than letters, \
-     digits and +/=_.~-; write one with 'head -c 24 /dev/urandom | base64'"
+     digits and +/=_.~-; write one with 'openssl rand -hex 32'"
 )]
 pub struct InvalidToken;
 
@@ -65,23 +67,43 @@ pub struct WebPage {
     token: Option<Token>,
 }
 
-/// Other hosts can connect to the page, and there is no token.
+/// Others than the users that the daemon serves can connect to the page, or users can connect that
+/// may not list the programs of each other, and there is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the web page on {0} needs a token, because other hosts can connect to it; write a token to a \
-     file, and name the file with --web-token"
+    "the web page on {place} needs a token, because {others} can connect to it; name the file of a \
+     token with --web-token, or serve the page on unix:/PATH"
 )]
-pub struct MissingToken(Place);
+pub struct MissingToken {
+    place: Place,
+    others: &'static str,
+}
 
 impl WebPage {
     /// A page at this place, which requires this token.
-    ///
-    /// # Errors
-    /// [`MissingToken`] if other hosts can connect, and there is no token.
-    pub fn new(place: Place, token: Option<Token>) -> Result<WebPage, MissingToken> {
-        match token.is_none() && !place.is_local() {
-            true => Err(MissingToken(place)),
-            false => Ok(WebPage { place, token }),
+    pub fn new(place: Place, token: Option<Token>) -> WebPage {
+        WebPage { place, token }
+    }
+
+    /// Requires a token where users without permission can connect. The socket of a daemon with the
+    /// scope of the host lists only the own programs of the caller; the page cannot distinguish the
+    /// users of TCP connections.
+    pub(crate) fn check(&self, scope: Scope) -> Result<(), MissingToken> {
+        let others = match (&self.token, &self.place, scope) {
+            (Some(_), ..) | (None, Place::Unix(_), _) => return Ok(()),
+            (None, place, _) if !place.is_local() => "other hosts",
+            (None, _, Scope::Host) => "all users of this host",
+            (None, _, Scope::User) => return Ok(()),
+        };
+        Err(MissingToken { place: self.place.clone(), others })
+    }
+
+    /// Address of the page, for users. The token is not part of it.
+    pub(crate) fn address(&self) -> String {
+        match (&self.place, &self.token) {
+            (Place::Unix(_), _) => self.place.to_string(),
+            (Place::Tcp(address), None) => format!("http://{address}/"),
+            (Place::Tcp(address), Some(_)) => format!("http://{address}/?token=TOKEN"),
         }
     }
 
@@ -112,9 +134,9 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Starts to serve the page. `now_ns` is the time on the clock of the machine.
-    pub(crate) fn open(page: &WebPage, now_ns: u64) -> io::Result<Web> {
-        let server = Server::open(&page.place)?;
+    /// Starts to serve the page by a server at its place. `now_ns` is the time on the clock of the
+    /// machine.
+    pub(crate) fn start(page: &WebPage, server: Server, now_ns: u64) -> io::Result<Web> {
         let shows_all = server.is_private() || page.token.is_some();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
@@ -133,15 +155,16 @@ impl Web {
         })
     }
 
-    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the time
-    /// in `decision` is set from it.
+    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the
+    /// times in `decision` are set from it and from the wall clock.
     pub(crate) fn note(&mut self, at_ns: u64, decision: Decision) {
         if self.decisions.len() >= UPDATE_DECISIONS_MAX {
             self.left_out += 1;
             return;
         }
         let at_s = at_ns.saturating_sub(self.start_ns) as f64 / 1e9;
-        self.decisions.push(Decision { at_s, ..decision });
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs_f64());
+        self.decisions.push(Decision { at_s, unix_s, ..decision });
     }
 
     /// Groups for an update.
@@ -175,7 +198,8 @@ impl Web {
         if self.left_out > 0 {
             let what = format!("{} decisions are left out here", self.left_out);
             let at_s = update.at_ns as f64 / 1e9;
-            update.decisions.push(Decision { at_s, ..event(what) });
+            let unix_s = update.decisions.last().and_then(|decision| decision.unix_s);
+            update.decisions.push(Decision { at_s, unix_s, ..event(what) });
         }
         let Some(updates) = &self.updates else { return };
         match updates.try_send(update) {
@@ -209,6 +233,7 @@ impl Drop for Web {
 pub(crate) fn event(what: impl Into<String>) -> Decision {
     Decision {
         at_s: 0.0,
+        unix_s: None,
         pid: None,
         program: String::new(),
         policy: String::new(),
@@ -225,36 +250,65 @@ fn wake(fd: &OwnedFd) {
 
 /// Serves the page until the queue has no sender.
 fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &OwnedFd) {
-    let start_unix_s =
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
+    // Without the value, the page costs the control loop more time; nothing else changes.
+    let _ = rustix::process::nice(WEB_NICE);
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut state = State::of_host(node, start_unix_s, Machine::of_host());
+    let mut content = Content::new(State::of_host(node, Machine::of_host()));
     loop {
         wait(&server, wake);
         let _ = read(wake, &mut [0; 8]);
         let now_ns = corebeat_host::now_ns();
         loop {
             match updates.try_recv() {
-                Ok(update) => apply(&mut server, &mut state, update, now_ns),
+                Ok(update) => {
+                    content.update(update);
+                    if server.has_streams() {
+                        let news = message(&content.state, Part::News);
+                        server.publish(now_ns, &news, || content.whole());
+                    }
+                }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        server.serve(now_ns, &mut |request| site.answer(request, &state));
+        server.serve(now_ns, &mut |request| site.answer(request, &mut content));
     }
 }
 
-fn apply(server: &mut Server, state: &mut State, mut update: Update, now_ns: u64) {
-    for claim in &mut update.claims {
-        let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
-        let known = state.claims.iter().find(is_same).map(|known| known.name.clone());
-        let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
-        claim.name = known.unwrap_or_else(name);
+/// The content of the page, and what was made of it since the last update: requests in a loop make
+/// nothing anew.
+#[derive(Debug)]
+struct Content {
+    state: State,
+    page: Option<Response>,
+    whole: Option<Arc<[u8]>>,
+}
+
+impl Content {
+    fn new(state: State) -> Content {
+        Content { state, page: None, whole: None }
     }
-    state.update(update);
-    if server.has_streams() {
-        let news = message(state, Part::News);
-        server.publish(now_ns, &news.into(), || message(state, Part::Whole).into());
+
+    fn update(&mut self, mut update: Update) {
+        for claim in &mut update.claims {
+            let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
+            let known = self.state.claims.iter().find(is_same).map(|known| known.name.clone());
+            let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
+            claim.name = known.unwrap_or_else(name);
+        }
+        self.state.update(update);
+        (self.page, self.whole) = (None, None);
+    }
+
+    /// The page. The number in its policy is the same until the next update. A name that was chosen
+    /// after the number is in a later page, with another number.
+    fn page(&mut self) -> Response {
+        self.page.get_or_insert_with(|| page(&self.state)).clone()
+    }
+
+    /// The event with everything.
+    fn whole(&mut self) -> Arc<[u8]> {
+        self.whole.get_or_insert_with(|| message(&self.state, Part::Whole)).clone()
     }
 }
 
@@ -278,11 +332,11 @@ fn wait(server: &Server, wake: &OwnedFd) {
 }
 
 /// An event of a stream.
-fn message(state: &State, part: Part) -> Vec<u8> {
+fn message(state: &State, part: Part) -> Arc<[u8]> {
     let mut text = String::new();
     // JSON is one line.
     let _ = write!(text, "data: {}\n\n", state.json(part));
-    text.into_bytes()
+    text.into_bytes().into()
 }
 
 /// The access to the page.
@@ -290,7 +344,7 @@ fn message(state: &State, part: Part) -> Vec<u8> {
 struct Site {
     token: Option<Token>,
     /// Name and value of the cookie of a browser that has sent the token. The browser sends the
-    /// cookie to servers on other ports as well, which must not learn the token by it.
+    /// cookie to servers on other ports as well, so that the value is not the token.
     cookie: String,
 }
 
@@ -306,13 +360,17 @@ impl Site {
         Ok(Site { token: page.token.clone(), cookie: format!("corebeat-{port}={value}") })
     }
 
-    fn answer(&self, request: &Request, state: &State) -> Response {
+    fn answer(&self, request: &Request, content: &mut Content) -> Response {
         let mut response = self.refusal(request).unwrap_or_else(|| match request.path {
-            "/" => page(state),
+            "/" => content.page(),
             "/events" => Response {
                 status: "200 OK",
-                headers: vec![("Content-Type", "text/event-stream".into())],
-                body: [b"retry: 3000\n".as_slice(), &message(state, Part::Whole)].concat(),
+                headers: vec![
+                    ("Content-Type", "text/event-stream".into()),
+                    // A proxy such as nginx sends events on at once.
+                    ("X-Accel-Buffering", "no".into()),
+                ],
+                body: [b"retry: 3000\n".as_slice(), &content.whole()].concat(),
                 is_stream: true,
             },
             _ => Response::text("404 Not Found", "the only page is /\n"),
@@ -346,9 +404,10 @@ impl Site {
             return Some(Response::text("403 Forbidden", text));
         }
         let token = self.token.as_ref()?;
-        let bearer = request.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
+        let bearer = request.header("authorization").and_then(|text| text.split_once(' '));
+        let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let mut cookies = request.header("cookie").unwrap_or_default().split("; ");
-        if bearer.is_some_and(|sent| is_equal(sent, &token.0))
+        if bearer.is_some_and(|(_, sent)| is_equal(sent.trim_start(), &token.0))
             || cookies.any(|sent| is_equal(sent, &self.cookie))
         {
             return None;
@@ -357,7 +416,8 @@ impl Site {
         if request.path == "/" && sent.is_some_and(|sent| is_equal(sent, &token.0)) {
             // The token stays neither in the address bar nor in the history.
             let mut response = Response::text("303 See Other", "");
-            let cookie = format!("{}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
+            // Lax: a link from another site opens the page, which can only be read.
+            let cookie = format!("{}; Path=/; HttpOnly; SameSite=Lax", self.cookie);
             response.headers.extend([("Location", "/".into()), ("Set-Cookie", cookie)]);
             return Some(response);
         }
@@ -429,9 +489,12 @@ mod tests {
                 free.local_addr().unwrap()
             };
             let token = token.map(|token| token.parse().unwrap());
-            let page = WebPage::new(Place::Tcp(address), token).unwrap();
-            match Web::open(&page, corebeat_host::now_ns()) {
-                Ok(web) => return (web, address),
+            let page = WebPage::new(Place::Tcp(address), token);
+            match Server::open(page.place()) {
+                Ok(server) => {
+                    let web = Web::start(&page, server, corebeat_host::now_ns()).unwrap();
+                    return (web, address);
+                }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
                 Err(e) => panic!("{e}"),
             }
@@ -539,22 +602,42 @@ mod tests {
         }
         let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
         assert_eq!(status(address, "GET /", &bearer), "200");
+        let lower_case = format!("Authorization: bearer  {TOKEN}\r\n");
+        assert_eq!(status(address, "GET /", &lower_case), "200");
         assert_eq!(status(address, "GET /", &(bearer + "Host: any.example\r\n")), "200");
         let answer = ask(address, &format!("GET /?token={TOKEN}"), "");
         assert!(answer.starts_with("HTTP/1.1 303 ") && answer.contains("\r\nLocation: /\r\n"));
         let cookie = answer.split("\r\nSet-Cookie: ").nth(1).unwrap();
         let (cookie, attributes) = cookie.split_once(';').unwrap();
-        assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Strict"), "{attributes}");
+        assert!(attributes.starts_with(" Path=/; HttpOnly; SameSite=Lax"), "{attributes}");
         assert!(!cookie.contains(TOKEN));
+        // A browser sends the cookies of other servers of the host as well.
+        let others = format!("a={}; ", "b".repeat(12_000));
+        assert_eq!(status(address, "GET /", &format!("Cookie: {others}{cookie}\r\n")), "200");
         assert_eq!(status(address, "GET /", &format!("Cookie: a=b; {cookie}\r\n")), "200");
     }
 
     #[test]
-    fn page_for_other_hosts_needs_a_token() {
-        let place: Place = "0.0.0.0:1".parse().unwrap();
-        let refused = WebPage::new(place.clone(), None).unwrap_err().to_string();
-        assert!(refused.contains("0.0.0.0:1") && refused.contains("--web-token"), "{refused}");
-        assert!(WebPage::new(place, Some(TOKEN.parse().unwrap())).is_ok());
+    fn page_for_other_hosts_and_users_needs_a_token() {
+        let page = |place: &str, token: Option<&str>| {
+            WebPage::new(place.parse().unwrap(), token.map(|token| token.parse().unwrap()))
+        };
+        for (place, scope, others) in [
+            ("0.0.0.0:1", Scope::User, Some("other hosts")),
+            ("0.0.0.0:1", Scope::Host, Some("other hosts")),
+            ("127.0.0.1:1", Scope::Host, Some("all users of this host")),
+            ("127.0.0.1:1", Scope::User, None),
+            ("unix:/x", Scope::Host, None),
+        ] {
+            let refused = page(place, None).check(scope).map_err(|e| e.to_string());
+            assert_eq!(refused.is_err(), others.is_some(), "{place} {scope:?}");
+            let names = |text: &String| {
+                [place, "--web-token", others.unwrap_or("")].iter().all(|part| text.contains(part))
+            };
+            assert!(refused.as_ref().err().is_none_or(names), "{refused:?}");
+            assert_eq!(page(place, Some(TOKEN)).check(scope), Ok(()));
+            assert!(!page(place, Some(TOKEN)).address().contains(TOKEN));
+        }
         for bad in
             ["", "short", "with a space in the middle", "0123456789abcde&", "0123456789äbcdef"]
         {
@@ -565,14 +648,14 @@ mod tests {
         assert_eq!((&token.0[..], format!("{token:?}")), (TOKEN, "Token".into()));
     }
 
-    /// The events of a stream, one JSON value each.
-    struct Events(io::BufReader<TcpStream>);
+    /// The events of a stream, one JSON value each, and all text so far.
+    struct Events(io::BufReader<TcpStream>, String);
 
     impl Events {
         fn of(address: SocketAddr) -> Events {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-            Events(io::BufReader::new(stream))
+            Events(io::BufReader::new(stream), String::new())
         }
 
         fn next(&mut self) -> serde_json::Value {
@@ -580,6 +663,7 @@ mod tests {
             loop {
                 let mut line = String::new();
                 assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+                self.1 += &line;
                 if let Some(json) = line.strip_prefix("data: ") {
                     return serde_json::from_str(json).unwrap();
                 }
@@ -598,6 +682,7 @@ mod tests {
         let (mut web, address) = open(None);
         let mut events = Events::of(address);
         let first = events.next();
+        assert!(events.1.contains("\r\nX-Accel-Buffering: no\r\n"), "{}", events.1);
         assert_eq!((&first["whole"], &first["programs"]), (&true.into(), &serde_json::json!([])));
         let name = "<script>alert(1)</script>";
         web.note(web.start_ns + SECOND, event(name));
@@ -605,12 +690,24 @@ mod tests {
         let news = events.next();
         assert_eq!((&news["whole"], &news["programs"][0]["name"]), (&false.into(), &name.into()));
         assert_eq!((&news["decisions"][0]["what"], &news["at_s"]), (&name.into(), &1.0.into()));
+        assert!(news["decisions"][0]["unix_s"].as_f64().unwrap() > 1e9, "{news}");
         let page = ask(address, "GET /", "");
         assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>"), "{page}");
         drop(web);
         let mut rest = String::new();
         events.0.read_to_string(&mut rest).unwrap();
         assert!(!rest.contains("data"), "the stream ends with the daemon: {rest}");
+    }
+
+    #[test]
+    fn page_and_event_are_made_once_for_each_update() {
+        let state = State::of_host(String::new(), Machine::default());
+        let mut content = Content::new(state);
+        let (page, whole) = (content.page().body, content.whole());
+        assert_eq!(content.page().body, page, "a page that is made anew has another nonce");
+        assert!(Arc::ptr_eq(&content.whole(), &whole));
+        content.update(Update { at_ns: SECOND, ..Update::default() });
+        assert!(content.page().body != page && content.whole() != whole);
     }
 
     /// Whether the server has not closed the connection.

@@ -10,7 +10,7 @@
 //! ```
 //! use corebeat_web::{Machine, Part, Program, State, Update};
 //!
-//! let mut state = State::of_host("a host".into(), 0.0, Machine::default());
+//! let mut state = State::of_host("a host".into(), Machine::default());
 //! let program = Program { id: 1, name: "<b>".into(), ..Program::default() };
 //! state.update(Update { at_ns: 1_000_000_000, programs: vec![program], ..Update::default() });
 //! let page = state.live_page()?;

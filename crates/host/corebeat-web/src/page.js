@@ -51,7 +51,7 @@
     redrawn.delete(chart.svg);
   };
 
-  let live = true, start = 0, now = 0;
+  let live = true, now = 0, day = "";
   const begin = (first) => (live ? Math.max(first, now - POINTS_MAX) : 0);
   const toX = (at, from) => (WIDTH * (at - from) / Math.max(now - from, 0.001)).toFixed(1);
 
@@ -106,7 +106,6 @@
   const updateProgram = (program, news) => {
     program.name = news.name;
     program.pid = news.pid;
-    program.cpus = news.cpus;
     program.points.push(...news.points);
     program.points.splice(0, live ? program.points.length - POINTS_MAX : 0);
     const { cells, points } = program;
@@ -127,13 +126,11 @@
     }
     setText(cells[1], news.policy);
     setText(cells[2], news.changes.join(", "));
-    const point = news.mean || points[points.length - 1];
-    if (point) {
-      const [, , shares, threads, cpus] = point;
-      setText(cells[3], String(threads));
-      setText(cells[4], number(cpus === null ? null : cpus / 100, 2));
-      shares.forEach((share, n) => setText(cells[5 + n], percent(share)));
-    }
+    const none = [0, 0, SHARES.map(() => null), null, null];
+    const [, , shares, threads, cpus] = news.mean || points[points.length - 1] || none;
+    setText(cells[3], number(threads, 0));
+    setText(cells[4], number(cpus === null ? null : cpus / 100, 2));
+    shares.forEach((share, n) => setText(cells[5 + n], percent(share)));
     program.chart.update();
   };
 
@@ -167,9 +164,9 @@
     group.rates.splice(0, group.rates.length - POINTS_MAX);
     [group.low, group.high] = [news.rate_min, news.rate_max];
     const last = group.rates[group.rates.length - 1];
-    const limit = (value) => (value === null ? "" : String(value));
-    const goal = news.rate_min === null && news.rate_max === null
-      ? UNKNOWN : `${limit(news.rate_min)} to ${limit(news.rate_max)}`;
+    const { low, high } = group;
+    const some = low === null ? `at most ${high}` : high === null ? `at least ${low}` : `${low} to ${high}`;
+    const goal = low === null && high === null ? UNKNOWN : some;
     const texts = [news.group, news.owner, news.pids.join(" "), news.members, news.beats,
       number(last ? last[1] : null, 1), goal];
     texts.forEach((text, n) => setText(group.cells[n], String(text)));
@@ -200,15 +197,28 @@
     done: `done: ${detail} changed`, refused: `refused: ${detail}`,
     unchanged: "no change", event: "event",
   })[kind];
+  // With the date if it is not today.
+  const wallTime = (unix) => {
+    const time = new Date(unix * 1000);
+    return time.toDateString() === day ? time.toLocaleTimeString() : time.toLocaleString();
+  };
+  const updateDay = () => {
+    const today = new Date().toDateString();
+    if (today === day) return;
+    day = today;
+    for (const row of body("decisions").rows) {
+      if (row.dataset.unix) setText(row.cells[0], wallTime(Number(row.dataset.unix)));
+    }
+  };
   const decisionRow = (decision) => {
     const row = make("tr");
-    const at = new Date((start + decision.at_s) * 1000).toLocaleTimeString();
     const program = make("td");
     program.append(make("bdi", decision.program));
     if (decision.pid !== null) program.append(" ", make("small", decision.pid));
-    row.append(make("td", at), program, make("td", decision.policy), make("td", decision.what),
+    row.append(make("td", wallTime(decision.unix_s)), program, make("td", decision.policy), make("td", decision.what),
       make("td", decision.why), make("td", outcomeText(decision.outcome)));
     row.dataset.at = decision.at_s;
+    row.dataset.unix = decision.unix_s;
     row.dataset.program = decision.program;
     if (decision.pid !== null) row.dataset.process = decision.pid;
     row.dataset.outcome = decision.outcome.kind;
@@ -255,25 +265,24 @@
     };
     body("machine").replaceChildren(...claims.map(row));
   };
-  const updateMap = (claims, list) => {
-    const users = list.map(({ name, cpus }) => [name, cpus]);
-    const text = JSON.stringify([claims, users]);
+  const updateMap = (cpus) => {
+    const text = JSON.stringify(cpus);
     if (text === mapText) return;
     mapText = text;
+    const byNumber = new Map(cpus.map((cpu) => [cpu.cpu, cpu]));
+    const none = { claims: [], programs: [], more: 0 };
     for (const cell of document.querySelectorAll("#map .cpu")) {
-      const cpu = Number(cell.dataset.cpu), parts = [];
-      const held = claims.filter((claim) => claim.cpus.includes(cpu));
-      for (const claim of held) parts.push(make("b", `claim ${claim.claim}: ${claim.name}`), " ");
-      for (const [name, cpus] of users) {
-        if (cpus.includes(cpu)) parts.push(make("span", name), " ");
-      }
-      cell.classList.toggle("held", held.length > 0);
+      const { claims, programs, more } = byNumber.get(Number(cell.dataset.cpu)) || none, parts = [];
+      for (const name of claims) parts.push(make("b", name), " ");
+      for (const name of programs) parts.push(make("span", name), " ");
+      if (more) parts.push(`and ${more} more`);
+      cell.classList.toggle("held", claims.length > 0);
       cell.querySelector(".users").replaceChildren(...parts);
     }
   };
 
   const update = (state) => {
-    [now, start] = [state.at_s, state.start_unix_s];
+    now = state.at_s;
     if (state.whole) {
       for (const known of [programs, groups]) {
         known.forEach((row) => { removeChart(row.chart); row.row.remove(); });
@@ -282,6 +291,7 @@
       body("programs").replaceChildren();
       if (live) body("groups").replaceChildren();
     }
+    if (live) updateDay();
     if (live) addDecisions(state.decisions, state.whole);
     reconcile(body("programs"), programs, state.programs, (p) => p.id, programRow, updateProgram);
     const empty = document.querySelector("#programs .empty");
@@ -290,7 +300,7 @@
     const idOf = (group) => group.owner + ":" + group.group;
     reconcile(body("groups"), groups, state.groups, idOf, groupRow, updateGroup);
     updateClaims(state.claims);
-    updateMap(state.claims, state.programs);
+    updateMap(state.cpus);
     updateNotes(state.notes);
     setText($("status"), state.steering
       ? "Live. The daemon acts." : "Live. The daemon observes, and does not act.");
@@ -306,11 +316,40 @@
     update(JSON.parse(own.textContent));
     return;
   }
-  const source = new EventSource("events");
-  source.addEventListener("message", (event) => update(JSON.parse(event.data)));
-  source.addEventListener("error", () => {
-    setText($("status"), source.readyState === EventSource.CLOSED
-      ? "The connection has ended; load the page again." : "The connection is lost; trying again.");
-    $("status").className = "lost";
+  // A page that is hidden or paused has no connection. The first event of a new one is whole.
+  let source = null, paused = false;
+  const show = (text, className) => {
+    setText($("status"), text);
+    $("status").className = className;
+  };
+  const connect = () => {
+    const opened = new EventSource("events");
+    opened.addEventListener("message", (event) => {
+      if (opened === source) update(JSON.parse(event.data));
+    });
+    opened.addEventListener("error", () => {
+      if (opened !== source) return;
+      show(opened.readyState === EventSource.CLOSED
+        ? "The connection has ended; load the page again."
+        : "The connection is lost; trying again.", "lost");
+    });
+    return opened;
+  };
+  const follow = () => {
+    const wanted = !paused && !document.hidden;
+    if (wanted && !source) source = connect();
+    if (!wanted && source) {
+      source.close();
+      source = null;
+    }
+  };
+  $("pause").hidden = false;
+  $("pause").addEventListener("click", () => {
+    paused = !paused;
+    setText($("pause"), paused ? "Continue" : "Pause");
+    if (paused) show("Paused.", "");
+    follow();
   });
+  document.addEventListener("visibilitychange", follow);
+  follow();
 })();

@@ -2,7 +2,7 @@
 //! that draws charts into them and keeps them up to date.
 
 use crate::html::Html;
-use crate::state::{Part, Program, SHARES, State, Table, seconds};
+use crate::state::{Outcome, Part, Program, SHARES, State, Table, seconds};
 use corebeat_host::Point;
 use corebeat_linux::Offer;
 use corebeat_machine::{Cpu, TimeShares, Topology};
@@ -10,9 +10,6 @@ use std::io;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-
-/// Time after which a browser without JavaScript loads a live page again, in seconds.
-const RELOAD_S: u32 = 5;
 
 /// Largest number of decisions that a live page has without its script. The last ones are shown.
 const DECISIONS_IN_TABLE_MAX: usize = 100;
@@ -38,8 +35,8 @@ pub struct Page {
     pub policy: String,
 }
 
-/// A number that is used once. A script or a style that a name has smuggled into the page does not
-/// have it, so that the browser ignores the script or the style.
+/// A random number for one content of a page. A script or a style in the name of a program does not
+/// have the number, so that the browser ignores it.
 fn nonce() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -87,15 +84,16 @@ impl State {
         html.raw("<link rel=\"icon\" href=\"data:,\">\n<title>").text(&self.title);
         html.raw(" - Corebeat</title>\n<style nonce=\"").text(nonce).raw("\">\n").raw(STYLE);
         html.raw("</style>\n");
-        if kind == Kind::Live {
-            html.raw("<noscript><meta http-equiv=\"refresh\" content=\"").text(RELOAD_S);
-            html.raw("\"></noscript>\n");
-        }
         html.raw(
             "</head>\n<body>\n<a class=\"skip\" href=\"#programs\">Skip to the programs</a>\n",
         );
         html.raw("<header><h1>").text(&self.title).raw("</h1>\n<p id=\"status\" role=\"status\">");
-        html.text(self.status(kind)).raw("</p></header>\n<main>\n");
+        html.text(self.status(kind)).raw("</p>\n");
+        if kind == Kind::Live {
+            html.raw("<button id=\"pause\" type=\"button\" hidden>Pause</button>\n");
+            html.raw("<noscript><p><a href=\"./\">Load the page again</a></p></noscript>\n");
+        }
+        html.raw("</header>\n<main>\n");
         self.programs(&mut html, kind);
         self.tables.iter().for_each(|table| add_table(&mut html, table));
         self.decisions(&mut html, kind);
@@ -178,6 +176,8 @@ impl State {
         };
         for decision in self.decisions.iter().rev().take(shown_max) {
             let at = match kind {
+                // It holds for the whole run.
+                Kind::File if decision.outcome == Outcome::Unchanged => "–".into(),
                 Kind::File => format!("{:.1} s", decision.at_s),
                 Kind::Live => format!("{:.0} s ago", seconds(self.at_ns) - decision.at_s),
             };
@@ -211,10 +211,11 @@ impl State {
         for group in &self.groups {
             let pids: Vec<String> = group.pids.iter().map(u32::to_string).collect();
             let rate = group.rates.back().map_or("–".into(), |(_, rate)| format!("{rate:.1}"));
-            let limit = |limit: Option<f64>| limit.map_or(String::new(), |l| format!("{l}"));
             let goal = match (group.rate_min, group.rate_max) {
                 (None, None) => "–".into(),
-                (min, max) => format!("{} to {}", limit(min), limit(max)),
+                (Some(min), None) => format!("at least {min}"),
+                (None, Some(max)) => format!("at most {max}"),
+                (Some(min), Some(max)) => format!("{min} to {max}"),
             };
             html.raw("<tr><th scope=\"row\">").text(group.group).raw("</th>");
             let cells = [group.owner.to_string(), pids.join(" "), group.members.to_string()];
@@ -236,12 +237,19 @@ impl State {
             html.raw("<p>Each CPU has the claim that holds it, and the programs whose threads ");
             html.raw("ran there last.</p>\n");
         }
+        let cpus = self.cpus();
         add_map(html, topology, |html, cpu| {
-            for claim in self.claims.iter().filter(|claim| claim.cpus.contains(&cpu.id.0)) {
-                html.raw("<b>claim ").text(claim.claim).raw(": ").text(&claim.name).raw("</b> ");
+            let Some(cpu) = cpus.iter().find(|with_names| with_names.cpu == cpu.id.0) else {
+                return;
+            };
+            for claim in &cpu.claims {
+                html.raw("<b>").text(claim).raw("</b> ");
             }
-            for program in self.programs.iter().filter(|p| p.cpus.contains(&cpu.id.0)) {
-                html.raw("<span>").text(&program.name).raw("</span> ");
+            for program in &cpu.programs {
+                html.raw("<span>").text(program).raw("</span> ");
+            }
+            if cpu.more > 0 {
+                html.raw("and ").text(cpu.more).raw(" more");
             }
         });
         if kind == Kind::Live {
@@ -398,7 +406,7 @@ fn add_map(html: &mut Html, topology: &Topology, add_cpu: impl Fn(&mut Html, &Cp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Claim, Decision, Group, Machine, Outcome, Thread, Update};
+    use crate::state::{Claim, Decision, Group, Machine, Thread, Update};
     use corebeat_linux::Fact;
 
     const HOSTILE: &str = "</td></script><script>alert(1)</script><img src=x onerror=\"x\" '";
@@ -437,6 +445,7 @@ mod tests {
         };
         let decision = Decision {
             at_s: 1.0,
+            unix_s: None,
             pid: None,
             program: text(),
             policy: text(),
@@ -449,7 +458,11 @@ mod tests {
             at_ns: 1_000_000_000,
             steering: true,
             programs: vec![program],
-            groups: vec![Group { rates: [(1, f64::NAN)].into(), ..Group::default() }],
+            groups: vec![Group {
+                rate_max: Some(2.0),
+                rates: [(1, f64::NAN)].into(),
+                ..Group::default()
+            }],
             claims: vec![claim],
             decisions: vec![decision],
             notes: vec![text()],
@@ -490,10 +503,30 @@ mod tests {
     #[test]
     fn tables_have_the_figures_without_a_script() {
         let html = hostile().live_page().unwrap().html;
-        for cell in ["25%", "1.00", "claim 1: ", "CPU 1 ", "cache 0", "buy one"] {
+        assert!(!html.contains("http-equiv=\"refresh\""), "the reader decides when to load");
+        for cell in [
+            "Load the page again",
+            "at most 2<",
+            "25%",
+            "1.00",
+            "claim 1: ",
+            "CPU 1 ",
+            "cache 0",
+            "buy one",
+        ] {
             assert!(html.contains(cell), "{cell}: {html}");
         }
         assert!(html.contains("<td>–</td>"), "the lock share is unknown");
+    }
+
+    #[test]
+    fn decision_to_change_nothing_has_no_time_on_the_page_of_a_run() {
+        let mut state = hostile();
+        let last = state.decisions.back_mut().unwrap();
+        (last.at_s, last.outcome) = (77.0, Outcome::Unchanged);
+        assert!(!state.file_page().unwrap().contains("<td>77.0 s</td>"));
+        state.decisions.back_mut().unwrap().outcome = Outcome::Done(1);
+        assert!(state.file_page().unwrap().contains("<td>77.0 s</td>"));
     }
 
     #[test]
@@ -510,11 +543,14 @@ mod tests {
                 Thread { tid: 1_000_000, name: "worker".into(), running: 0.5, cpu: None };
                 4
             ],
+            cpus: (0..128).collect(),
             ..Program::default()
         };
-        let mut state = State::default();
+        let machine = Machine { topology: Some(Topology::flat(128)), ..Machine::default() };
+        let mut state = State::of_host("host".into(), machine);
         let decision = Decision {
             at_s: 1.0,
+            unix_s: None,
             pid: Some(1_000_000),
             program: "a name of 15 by".into(),
             policy: "faithful".into(),
@@ -525,9 +561,12 @@ mod tests {
             outcome: Outcome::Done(4),
         };
         let programs = (0..256).map(program).collect();
-        let decisions = vec![decision; 1000];
+        let decisions = vec![decision; 100];
         state.update(Update { programs, decisions, ..Update::default() });
         let length = state.live_page().unwrap().html.len();
         assert!(length < 200_000, "{length}");
+        let length = state.json(Part::News).len();
+        assert!(length < 200_000, "{length}");
+        assert!(state.live_page().unwrap().html.contains("and 252 more"));
     }
 }

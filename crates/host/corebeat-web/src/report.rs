@@ -6,6 +6,8 @@ use corebeat_host::{Point, ProgramReport, Report};
 /// Largest number of decisions on the page of a run; the last ones are kept. A page has at most 200
 /// kB.
 const DECISIONS_MAX: usize = 200;
+/// Largest length of the title, in characters. The summary has the whole command.
+const TITLE_CHARS_MAX: usize = 200;
 /// Largest size of the report as JSON within a page, in bytes.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 
@@ -53,10 +55,8 @@ impl State {
         if !is_short {
             notes.push("the report as JSON is not in this page, because it is long".into());
         }
-        let begin = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         State {
-            title: report.total.command.join(" "),
-            start_unix_s: begin.map_or(0.0, |now| now.as_secs_f64()) - report.total.wall_s,
+            title: report.total.command.join(" ").chars().take(TITLE_CHARS_MAX).collect(),
             machine,
             at_ns: (report.total.wall_s * 1e9) as u64,
             programs,
@@ -83,7 +83,8 @@ fn program(number: usize, name: String, report: &ProgramReport, whole: &Report) 
         name,
         policy: whole.policy.to_owned(),
         points: points.into(),
-        mean: Some(mean),
+        // A program that was never observed has no figures.
+        mean: Some(mean).filter(|mean| mean.threads > 0),
         ..Program::default()
     }
 }
@@ -93,6 +94,7 @@ fn decisions(report: &Report) -> Vec<Decision> {
     let mut decisions = vec![];
     let none = Decision {
         at_s: report.total.wall_s,
+        unix_s: None,
         pid: None,
         program: String::new(),
         policy: String::new(),

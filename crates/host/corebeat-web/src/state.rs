@@ -1,6 +1,6 @@
 //! The content of the page.
 
-use corebeat_host::Point;
+use corebeat_host::{Point, printable};
 use corebeat_linux::{Fact, facts, system_name, topology};
 use corebeat_machine::{ProgramSample, ThreadSample, TimeShares, Topology};
 use serde::{Serialize, Serializer};
@@ -20,13 +20,14 @@ const GONE_MAX: usize = 32;
 /// Number of threads that the page names for each program: those with the most CPU time.
 const THREADS_NAMED: usize = 4;
 
+/// Number of names that the map has for each CPU.
+const NAMES_OF_CPU_MAX: usize = 4;
+
 /// The content of the page. The methods of this type bound it.
 #[derive(Debug, Default)]
 pub struct State {
     /// Headline.
     pub title: String,
-    /// Begin of the times of the page, in seconds since 1970.
-    pub start_unix_s: f64,
     /// The machine.
     pub machine: Machine,
     /// Time of the content, in nanoseconds on the clock of the points.
@@ -144,6 +145,9 @@ pub struct Claim {
 pub struct Decision {
     /// Time in seconds since the begin of the times of the page.
     pub at_s: f64,
+    /// Time of the wall clock in seconds since 1970, of a decision on a live page. It does not
+    /// follow from `at_s`: the wall clock is set, and runs on while the host is suspended.
+    pub unix_s: Option<f64>,
     /// Process of the program, if known.
     pub pid: Option<i32>,
     /// Name of the program; empty if unknown.
@@ -232,6 +236,27 @@ impl Machine {
     }
 }
 
+impl Update {
+    /// Escapes the control characters of all names and texts, for the tables and the script alike.
+    fn make_printable(&mut self) {
+        let programs = self.programs.iter_mut().flat_map(|program| {
+            let threads = program.threads.iter_mut().map(|thread| &mut thread.name);
+            threads.chain([&mut program.name])
+        });
+        let claims = self.claims.iter_mut().map(|claim| &mut claim.name);
+        let decisions = self.decisions.iter_mut().flat_map(|decision| {
+            let refused = match &mut decision.outcome {
+                Outcome::Refused(why) => Some(why),
+                Outcome::Done(_) | Outcome::Unchanged | Outcome::Event => None,
+            };
+            let texts = [&mut decision.program, &mut decision.what, &mut decision.why];
+            texts.into_iter().chain(refused)
+        });
+        let texts = programs.chain(claims).chain(decisions).chain(&mut self.notes);
+        texts.for_each(|text| *text = printable(text));
+    }
+}
+
 impl Program {
     /// The point whose figures the page shows.
     pub(crate) fn figures(&self) -> Option<&Point> {
@@ -257,14 +282,14 @@ impl Program {
 }
 
 impl State {
-    /// A host without programs. The times of the page begin at `start_unix_s`, in seconds since
-    /// 1970.
-    pub fn of_host(title: String, start_unix_s: f64, machine: Machine) -> State {
-        State { title, start_unix_s, machine, ..State::default() }
+    /// A host without programs.
+    pub fn of_host(title: String, machine: Machine) -> State {
+        State { title, machine, ..State::default() }
     }
 
     /// Applies an update. The points of programs and groups that the update contains are kept.
-    pub fn update(&mut self, update: Update) {
+    pub fn update(&mut self, mut update: Update) {
+        update.make_printable();
         let Update { at_ns, steering, programs, groups, claims, decisions, notes } = update;
         let before = std::mem::take(&mut self.programs);
         let mut gone: Vec<Program> = vec![];
@@ -323,6 +348,23 @@ impl State {
         self.message(part).json()
     }
 
+    /// The CPUs with claims or programs.
+    pub(crate) fn cpus(&self) -> Vec<CpuMessage<'_>> {
+        let all = self.machine.topology.iter().flat_map(|topology| topology.cpus());
+        let names = |cpu: u32| {
+            let claims = self.claims.iter().filter(|claim| claim.cpus.contains(&cpu));
+            let programs = self.programs.iter().filter(|program| program.cpus.contains(&cpu));
+            let count = claims.clone().count() + programs.clone().count();
+            let name = |claim: &Claim| format!("claim {}: {}", claim.claim, claim.name);
+            let claims: Vec<String> = claims.map(name).take(NAMES_OF_CPU_MAX).collect();
+            let programs = programs.map(|program| program.name.as_str());
+            let programs: Vec<&str> = programs.take(NAMES_OF_CPU_MAX - claims.len()).collect();
+            let more = count - claims.len() - programs.len();
+            CpuMessage { cpu, claims, programs, more }
+        };
+        all.map(|cpu| names(cpu.id.0)).filter(|cpu| !cpu.is_empty()).collect()
+    }
+
     pub(crate) fn message(&self, part: Part) -> Message<'_> {
         let is_whole = part == Part::Whole;
         let new = if is_whole { self.decisions.len() } else { self.new_decisions };
@@ -330,15 +372,31 @@ impl State {
         let since_ns = Some(self.since_ns).filter(|_| !is_whole);
         Message {
             whole: is_whole,
-            start_unix_s: self.start_unix_s,
             at_s: seconds(self.at_ns),
             steering: self.steering,
             programs: self.programs.iter().map(|p| ProgramMessage::of(p, since_ns)).collect(),
             groups: self.groups.iter().map(|g| GroupMessage::of(g, since_ns)).collect(),
             claims: &self.claims,
+            cpus: self.cpus(),
             decisions: self.decisions.iter().skip(old).collect(),
             notes: &self.notes,
         }
+    }
+}
+
+/// Claims and programs on a CPU: the first names, and the number of the others. A host has so many
+/// CPUs and programs that all names would make each message long.
+#[derive(Serialize)]
+pub(crate) struct CpuMessage<'a> {
+    pub(crate) cpu: u32,
+    pub(crate) claims: Vec<String>,
+    pub(crate) programs: Vec<&'a str>,
+    pub(crate) more: usize,
+}
+
+impl CpuMessage<'_> {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.programs.is_empty()
     }
 }
 
@@ -376,12 +434,12 @@ pub(crate) const SHARES: [Share; 7] = [
 #[derive(Serialize)]
 pub(crate) struct Message<'a> {
     whole: bool,
-    start_unix_s: f64,
     at_s: f64,
     steering: bool,
     programs: Vec<ProgramMessage<'a>>,
     groups: Vec<GroupMessage<'a>>,
     claims: &'a [Claim],
+    cpus: Vec<CpuMessage<'a>>,
     pub(crate) decisions: Vec<&'a Decision>,
     notes: &'a [String],
 }
@@ -402,7 +460,6 @@ struct ProgramMessage<'a> {
     policy: &'a str,
     changes: &'a [String],
     threads: &'a [Thread],
-    cpus: &'a [u32],
     gone: bool,
     mean: Option<PointMessage<'a>>,
     points: Vec<PointMessage<'a>>,
@@ -432,7 +489,6 @@ impl<'a> ProgramMessage<'a> {
             policy: &program.policy,
             changes: &program.changes,
             threads: &program.threads,
-            cpus: &program.cpus,
             gone: program.gone_ns.is_some(),
             mean: program.mean.as_ref().map(PointMessage),
             points: points.map(PointMessage).collect(),
@@ -490,6 +546,7 @@ mod tests {
         let at_ns = second * 1_000_000_000;
         let decision = Decision {
             at_s: second as f64,
+            unix_s: None,
             pid: None,
             program: String::new(),
             policy: "fair".into(),
@@ -521,6 +578,24 @@ mod tests {
         assert_eq!((lengths(&whole), lengths(&news)), ((5, 5, 15), (1, 1, 3)));
         let point = serde_json::json!([5.0, 1.0, [0, 0, 0, 0, 0, 0, 0], 1, 0]);
         assert_eq!(news["programs"][0]["points"][0], point);
+    }
+
+    #[test]
+    fn names_are_printable_for_the_script_as_well() {
+        let mut state = State::default();
+        let mut news = update(1, 0..1);
+        let hidden = "a\u{202e}b\u{1b}";
+        news.programs[0].name = hidden.into();
+        news.decisions[0].why = hidden.into();
+        news.decisions[1].outcome = Outcome::Refused(hidden.into());
+        news.claims.push(Claim { claim: 1, pid: 1, name: hidden.into(), cpus: vec![], keep: None });
+        news.notes.push(hidden.into());
+        state.update(news);
+        for part in [Part::Whole, Part::News] {
+            let json = state.json(part);
+            assert!(!json.contains('\u{202e}') && !json.contains("\\u001b"), "{json}");
+            assert_eq!(json.matches("a\\\\u{202e}b").count(), 5, "{json}");
+        }
     }
 
     #[test]

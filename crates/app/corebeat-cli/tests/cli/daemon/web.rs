@@ -120,7 +120,7 @@ fn port_in_use_is_reported_in_one_line() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let web = taken.local_addr().unwrap().to_string();
-    let args = ["daemon", "--socket", "socket", "--web", &web];
+    let args = ["daemon", "--scope", "user", "--socket", "socket", "--web", &web];
     let refused = command(place.0.path(), &args).output().unwrap();
     assert_refused(&refused, 125, &format!("cannot serve the web page on {web}: "));
 }
@@ -136,13 +136,18 @@ fn page_without_a_safe_token_is_refused() {
             ["daemon", "--socket", "socket", "--web", "0.0.0.0:9478", "--web-token", "token"];
         assert_refused(&command(place.0.path(), &args).output().unwrap(), status, expected);
     };
-    refused("0123456789abcdef\n", 0o604, 2, "other users have access to token; run 'chmod o= ");
+    for mode in [0o604, 0o640] {
+        let expected = "other users have access to token; run 'chmod go= ";
+        refused("0123456789abcdef\n", mode, 2, expected);
+    }
     refused("short\n", 0o600, 2, "the token has not 16 to 1024 characters");
     fs::remove_file(&file).unwrap();
     for (args, expected) in [
         (&["--web", "0.0.0.0:9478"][..], "needs a token"),
         (&["--web", "[::]:9478"], "needs a token"),
+        (&["--scope", "host", "--web"], "all users of this host can connect to it"),
         (&["--web", "--web-token", "missing"], "cannot read missing"),
+        (&["--web", "--web-token", "/dev/null"], "is no regular file"),
         (&["--web-token", "token"], "--web"),
         (&["--web", "9478x"], "--web"),
     ] {
@@ -324,6 +329,13 @@ fn page_is_live_in_a_browser() {
     };
     assert_eq!(browser.value(&filter("no such decision")), 0);
     assert!(browser.value(&filter("fair")).as_u64().unwrap() > 0);
+    // A paused page stays as it is.
+    let press = "document.getElementById('pause').click()";
+    let status = "document.getElementById('status').textContent";
+    browser.value(press);
+    assert_eq!(browser.value(status), "Paused.");
+    browser.value(press);
+    browser.until(&format!("{status}.startsWith('Live.')"));
     // A program that has ended is marked, and the end of the daemon is shown.
     drop(pair.pop());
     browser.until("document.querySelectorAll('#programs tbody tr.gone').length === 1");
