@@ -58,6 +58,7 @@ enum Other {
     #[command(alias = "pulse")]
     Goals(goals::Options),
     /// Trace the transactions of a bank, export the trace, and open it with babeltrace2
+    #[cfg(feature = "libraries")]
     Trace(corebeat_command_trace::demo::Options),
 }
 
@@ -93,6 +94,7 @@ trait Bench {
 pub(crate) fn main(options: Options) -> Done {
     match options.other {
         Some(Other::Goals(options)) => return goals::main(options),
+        #[cfg(feature = "libraries")]
         Some(Other::Trace(options)) => return corebeat_command_trace::demo::main(&options),
         None => {}
     }

@@ -1,7 +1,8 @@
 //! The program `corebeat`: observes what every thread of a program does, decides, and acts.
 //!
 //! Place in the loop: app; uses every layer. One file per command. The commands `net`, `rewrite`,
-//! `top`, and the families `trace`, `sim` and `verify` are separate crates.
+//! `top`, and the families `trace`, `sim` and `verify` are separate crates. A build without the
+//! feature `libraries` has no `net`, `rewrite`, `trace`, `probe` and `verify`.
 //!
 //! The exit status follows `env`: 125 for a failure of Corebeat, 126 for a program that cannot be
 //! started, and 127 for a program that does not exist. It is 2 for a mistake on the command line,
@@ -28,11 +29,15 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit, unprintable};
+#[cfg(feature = "libraries")]
 use corebeat_command_net as net;
+#[cfg(feature = "libraries")]
 use corebeat_command_rewrite as rewrite;
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
+#[cfg(feature = "libraries")]
 use corebeat_command_trace::{probe, trace};
+#[cfg(feature = "libraries")]
 use corebeat_command_verify as verify;
 use std::error::Error;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
@@ -81,21 +86,26 @@ enum Command {
     #[command(subcommand)]
     Beat(beat::Command),
     /// Check, draw and run networks in S-Net
+    #[cfg(feature = "libraries")]
     Net(net::Options),
     /// Apply rules to graphs, and evaluate queries
+    #[cfg(feature = "libraries")]
     Rewrite(rewrite::Options),
     /// Read traces: print, count, draw, cut, and export them
+    #[cfg(feature = "libraries")]
     #[command(subcommand)]
     Trace(trace::Command),
     /// Run scenarios on simulated machines
     #[command(subcommand)]
     Sim(sim::Command),
     /// Analyse models of tasks on cores, search for missed deadlines, and partition tasks
+    #[cfg(feature = "libraries")]
     #[command(subcommand)]
     Verify(verify::Command),
     /// Reproduce tables and figures of the papers, and print the papers' values beside them
     Paper(paper::Options),
     /// List the probes of a running program, and switch them on and off
+    #[cfg(feature = "libraries")]
     #[command(subcommand)]
     Probe(probe::Command),
     /// Serve heartbeats, goals and claims of programs on this host, and steer the programs
@@ -213,12 +223,17 @@ fn run_command() -> ExitCode {
         Command::Demo(options) => demo::main(options),
         Command::Workload(options) => workload::main(options),
         Command::Beat(command) => beat::main(command),
+        #[cfg(feature = "libraries")]
         Command::Net(options) => net::main(options),
+        #[cfg(feature = "libraries")]
         Command::Rewrite(options) => rewrite::main(options),
+        #[cfg(feature = "libraries")]
         Command::Trace(command) => trace::main(command),
         Command::Sim(command) => sim::main(command),
+        #[cfg(feature = "libraries")]
         Command::Verify(command) => verify::main(command),
         Command::Paper(options) => paper::main(options),
+        #[cfg(feature = "libraries")]
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
         Command::Generate(options) => generate::main(options, Cli::command()),
