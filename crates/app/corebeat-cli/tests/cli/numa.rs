@@ -17,7 +17,7 @@ fn shuffler_moves_threads_that_share_locks_between_sockets() {
     }
     // Threads contend for locks in most of its time, for longer than the policy's two seconds on
     // any machine that emulates several sockets.
-    let work = ["workload", "fluid", "--threads", "8", "--scale", "0.02"];
+    let work = ["workload", "fluid", "--threads", "8", "--scale", "0.06"];
     let run = ["run", "--policy", "shuffler", "--report", "json", "--", COREBEAT];
     let done = corebeat(&[&run[..], &work].concat());
     let (printed, report) = (stderr(&done), report(&done));
