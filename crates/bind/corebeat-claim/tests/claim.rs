@@ -109,6 +109,18 @@ fn claims_of_a_process_have_a_limit() {
     Claim::begin().unwrap();
 }
 
+/// Polls a claim of all CPUs after each change by another claim, which its listener reports.
+fn poll_beside_other_claims(first: &mut Claim, calls: &mpsc::Receiver<()>, rounds: u32) {
+    for _ in 0..rounds {
+        let second = Claim::begin().unwrap();
+        calls.recv().unwrap();
+        first.poll().unwrap();
+        drop(second);
+        calls.recv().unwrap();
+        first.poll().unwrap();
+    }
+}
+
 #[test]
 fn listener_is_called_once_per_poll() {
     let _alone = alone();
@@ -119,14 +131,7 @@ fn listener_is_called_once_per_poll() {
     first.invade(Ask::new(1, 10_000)).unwrap();
     let (sender, calls) = mpsc::channel();
     first.on_change(move || sender.send(()).unwrap()).unwrap();
-    for _ in 0..3 {
-        let second = Claim::begin().unwrap();
-        calls.recv().unwrap();
-        first.poll().unwrap();
-        drop(second);
-        calls.recv().unwrap();
-        first.poll().unwrap();
-    }
+    poll_beside_other_claims(&mut first, &calls, 3);
     assert_eq!(first.cpus().len(), cpus());
     drop(first);
     assert!(calls.try_recv().is_err(), "every call is followed by a poll");
@@ -147,14 +152,7 @@ fn listener_that_panics_is_called_again() {
             panic!("a planned panic");
         })
         .unwrap();
-    for _ in 0..2 {
-        let second = Claim::begin().unwrap();
-        calls.recv().unwrap();
-        first.poll().unwrap();
-        drop(second);
-        calls.recv().unwrap();
-        first.poll().unwrap();
-    }
+    poll_beside_other_claims(&mut first, &calls, 2);
 }
 
 #[test]

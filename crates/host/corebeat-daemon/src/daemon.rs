@@ -408,8 +408,11 @@ impl Daemon {
 
     /// Hands the state of the host to the web page, if an update is due.
     fn publish(&mut self) {
+        let Some(web) = &mut self.web else { return };
         let at_ns = now().awake_ns;
-        let Some(web) = self.web.as_mut().filter(|web| web.due_ns <= at_ns) else { return };
+        if web.due_ns > at_ns {
+            return;
+        }
         let claim = |c: host::Claim| Claim {
             claim: c.claim,
             pid: c.pid,

@@ -12,7 +12,7 @@ use crate::socket::Scope;
 use corebeat_heartbeat::{GroupInfo, Role};
 use corebeat_linux::Listed;
 use corebeat_sync::quiet;
-use corebeat_web::{Claim, Decision, Group, Machine, Outcome, Part, State, Update};
+use corebeat_web::{Claim, Decision, Group, Machine, Part, State, Update};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use std::fmt::Write as _;
@@ -231,16 +231,7 @@ impl Drop for Web {
 
 /// A decision with nothing but a text.
 pub(crate) fn event(what: impl Into<String>) -> Decision {
-    Decision {
-        at_s: 0.0,
-        unix_s: None,
-        pid: None,
-        program: String::new(),
-        policy: String::new(),
-        what: what.into(),
-        why: String::new(),
-        outcome: Outcome::Event,
-    }
+    Decision { what: what.into(), ..Decision::default() }
 }
 
 fn wake(fd: &OwnedFd) {
@@ -350,14 +341,12 @@ struct Site {
 
 impl Site {
     fn new(page: &WebPage) -> io::Result<Site> {
-        let mut bytes = [0u8; 16];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         let port = match page.place() {
             Place::Unix(_) => 0,
             Place::Tcp(address) => address.port(),
         };
-        let value: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Site { token: page.token.clone(), cookie: format!("corebeat-{port}={value}") })
+        let cookie = format!("corebeat-{port}={}", corebeat_web::secret()?);
+        Ok(Site { token: page.token.clone(), cookie })
     }
 
     fn answer(&self, request: &Request, content: &mut Content) -> Response {

@@ -56,7 +56,7 @@ mod page;
 mod report;
 mod state;
 
-pub use page::Page;
+pub use page::{Page, secret};
 pub use state::{
     Claim, Decision, Group, Machine, Outcome, Part, Program, State, Table, Thread, Update,
 };

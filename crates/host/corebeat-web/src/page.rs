@@ -35,9 +35,11 @@ pub struct Page {
     pub policy: String,
 }
 
-/// A random number for one content of a page. A script or a style in the name of a program does not
-/// have the number, so that the browser ignores it.
-fn nonce() -> io::Result<String> {
+/// A random number of 128 bits in hexadecimal digits.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn secret() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -61,7 +63,9 @@ impl State {
     /// # Errors
     /// The kernel has no random numbers.
     pub fn live_page(&self) -> io::Result<Page> {
-        let nonce = nonce()?;
+        // A script or a style in the name of a program does not have the number, so that the
+        // browser ignores it.
+        let nonce = secret()?;
         let policy = policy(Kind::Live, &nonce) + "; frame-ancestors 'none'";
         Ok(Page { html: self.html(Kind::Live, &nonce), policy })
     }
@@ -71,7 +75,7 @@ impl State {
     /// # Errors
     /// The kernel has no random numbers.
     pub fn file_page(&self) -> io::Result<String> {
-        Ok(self.html(Kind::File, &nonce()?))
+        Ok(self.html(Kind::File, &secret()?))
     }
 
     fn html(&self, kind: Kind, nonce: &str) -> String {

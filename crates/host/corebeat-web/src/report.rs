@@ -92,16 +92,6 @@ fn program(number: usize, name: String, report: &ProgramReport, whole: &Report) 
 /// The actions of a run, and why policies did not act, in the order of their times.
 fn decisions(report: &Report) -> Vec<Decision> {
     let mut decisions = vec![];
-    let none = Decision {
-        at_s: report.total.wall_s,
-        unix_s: None,
-        pid: None,
-        program: String::new(),
-        policy: String::new(),
-        what: String::new(),
-        why: String::new(),
-        outcome: Outcome::Unchanged,
-    };
     for row in &report.total.applied {
         decisions.push(Decision {
             at_s: row.at_s,
@@ -113,16 +103,18 @@ fn decisions(report: &Report) -> Vec<Decision> {
                 Some(why) => Outcome::Refused(why.clone()),
                 None => Outcome::Done(row.changed.unwrap_or(0)),
             },
-            ..none.clone()
+            ..Decision::default()
         });
     }
     for (program, name) in report.programs.iter().zip(report.names()) {
         decisions.extend(program.inactions.iter().map(|inaction| Decision {
+            at_s: report.total.wall_s,
             program: name.clone(),
             policy: inaction.policy.to_owned(),
             what: "no change".into(),
             why: inaction.why.clone(),
-            ..none.clone()
+            outcome: Outcome::Unchanged,
+            ..Decision::default()
         }));
     }
     decisions

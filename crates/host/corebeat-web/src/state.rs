@@ -141,7 +141,7 @@ pub struct Claim {
 }
 
 /// A decision, or another event.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Decision {
     /// Time in seconds since the begin of the times of the page.
     pub at_s: f64,
@@ -163,7 +163,7 @@ pub struct Decision {
 }
 
 /// Outcome of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum Outcome {
     /// The action has changed this number of threads, or 1 for a setting of a whole program.
@@ -173,6 +173,7 @@ pub enum Outcome {
     /// The policy leaves the program as it is.
     Unchanged,
     /// An event without an action.
+    #[default]
     Event,
 }
 

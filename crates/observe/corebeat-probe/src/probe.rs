@@ -386,8 +386,7 @@ impl Switching {
     }
 
     /// Switches a wanted probe on behalf of a rule.
-    pub(crate) fn set_by_rule(&self, number: usize, on: bool) {
-        let Some(probe) = probes().nth(number) else { return };
+    pub(crate) fn set_by_rule(&self, probe: &Probe, number: usize, on: bool) {
         if probe.is_wanted() {
             let counted = probe.state() & COUNTED;
             probe.set(number, WANTED | counted | if on { ON } else { 0 }, self);

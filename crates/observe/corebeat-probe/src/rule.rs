@@ -3,7 +3,7 @@
 use crate::count;
 use crate::error::Error;
 use crate::pattern::Pattern;
-use crate::probe::{Switching, probes};
+use crate::probe::{Probe, Switching, probes};
 use corebeat_sync::fork::{Process, Uninherited};
 use corebeat_sync::quiet;
 use std::collections::BTreeMap;
@@ -229,7 +229,8 @@ impl Shared {
         let state = &mut *state;
         let after = count::sums();
         state.before.resize(after.len(), 0);
-        let added = probes().skip(state.watched.len());
+        let probes: Vec<&Probe> = probes().collect();
+        let added = probes.iter().skip(state.watched.len());
         state.watched.extend(added.map(|probe| state.pattern.matches(probe.name())));
         let calls: Vec<u64> = after
             .iter()
@@ -241,7 +242,11 @@ impl Shared {
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         let switches = state.rule.step(elapsed_ns, &calls);
         let switching = Switching::begin();
-        switches.iter().for_each(|(probe, on)| switching.set_by_rule(*probe, *on));
+        for &(number, on) in &switches {
+            if let Some(probe) = probes.get(number) {
+                switching.set_by_rule(probe, number, on);
+            }
+        }
         switches.len()
     }
 }

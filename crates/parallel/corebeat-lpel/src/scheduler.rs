@@ -218,6 +218,8 @@ impl Scheduler for Fifo {
 
 /// Number of tasks that stay in the cache without prefetching.
 const FEW: usize = 16;
+// The ring of `Fifo` begins with this length.
+const _: () = assert!(FEW.is_power_of_two());
 /// Size of a cache line, in bytes.
 const LINE: usize = 64;
 /// Number of bytes to prefetch of the stack of a suspended task, upwards from its stack pointer.

@@ -309,19 +309,6 @@ impl Worker {
         if !self.inbox.is_empty() {
             self.read_inbox();
         }
-        self.count_step();
-        match self.own.ready.fetch() {
-            Some(Ready(task)) => {
-                self.dispatch(task);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Counts a step, and does what is due in it before a task is selected.
-    #[inline(always)]
-    fn count_step(&self) {
         let steps = self.own.steps_left.get() - 1;
         self.own.steps_left.set(steps);
         if steps == 0 {
@@ -331,6 +318,13 @@ impl Worker {
             && (self.own.ready.is_empty() || steps.is_multiple_of(ADMIT_STEPS))
         {
             self.admit_unstarted();
+        }
+        match self.own.ready.fetch() {
+            Some(Ready(task)) => {
+                self.dispatch(task);
+                true
+            }
+            None => false,
         }
     }
 
