@@ -13,7 +13,6 @@ use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
@@ -135,7 +134,11 @@ impl Tty {
     fn is_in_background(&self) -> bool {
         // No process group is in the foreground of a terminal of another session, whose changes
         // stop no process.
-        tcgetpgrp(&self.0).is_ok_and(|group| group != getpgrp()) && !is_ignored(libc::SIGTTOU)
+        // rustix has no value for an own group from outside of a PID namespace, whose number is 0.
+        // SAFETY: a plain system call.
+        let own_group = unsafe { libc::getpgrp() };
+        tcgetpgrp(&self.0).is_ok_and(|group| group.as_raw_nonzero().get() != own_group)
+            && !is_ignored(libc::SIGTTOU)
     }
 
     /// Waits until input may be readable, a signal arrives, or `timeout` has passed. Returns

@@ -227,18 +227,30 @@ pub(super) fn is_of_job_control(signal: i32) -> bool {
 /// Whether the next ancestor outside of the process group may be a shell, which continues the
 /// group: the kernel does not stop the processes of an orphaned group.
 fn has_job_control() -> bool {
-    use rustix::process::{Pid, getpgid, getsid};
-    let own_group = getpgid(None);
+    let own_group = group_of(0);
     ancestors(std::process::id() as i32)
-        .map(Pid::from_raw)
-        .find(|&pid| getpgid(pid) != own_group)
-        .is_some_and(|pid| getsid(pid) == getsid(None))
+        .find(|&pid| group_of(pid) != own_group)
+        .is_some_and(|pid| session_of(pid) == session_of(0))
 }
 
 /// Whether this process leads its session. The kernel signals only the leader when the terminal
 /// vanishes, and the foreground group when the leader ends.
 fn is_session_leader() -> bool {
-    rustix::process::getsid(None) == Ok(rustix::process::getpid())
+    session_of(0) == std::process::id() as i32
+}
+
+/// Returns the process group of a process, 0 for this process. A group that was created outside of
+/// this container (PID namespace) has the number 0, for which rustix has no value. -1 if the process
+/// does not exist.
+fn group_of(pid: i32) -> i32 {
+    // SAFETY: a plain system call.
+    unsafe { libc::getpgid(pid) }
+}
+
+/// Same as [`group_of`], for the session.
+fn session_of(pid: i32) -> i32 {
+    // SAFETY: a plain system call.
+    unsafe { libc::getsid(pid) }
 }
 
 /// Stops this process until it is continued.
