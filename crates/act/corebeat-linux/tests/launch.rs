@@ -3,7 +3,7 @@
 use corebeat_linux::{Error, Launch, MemoryPolicy, Signals, Started};
 use corebeat_machine::NodeId;
 use corebeat_test_group::{TestGroup, reset_signals};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -405,6 +405,24 @@ fn program_that_stopped_itself_can_be_ended_and_left_as_from_a_shell() {
     until(|| state(program) == 'T');
     send(front.pid, libc::SIGTERM);
     assert_eq!(front.end().0.signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn job_control_works_in_a_container_without_an_own_session() {
+    let group = TestGroup::new();
+    let in_container = |program: &OsStr, args: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+        group.add(unshare.arg(program).args(args)).output()
+    };
+    if !in_container("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
+        println!("this test requires unshare and user namespaces");
+        return;
+    }
+    let tests = ["program_that_stopped_itself_can", "stop_and_continue_work"];
+    let output = in_container(std::env::current_exe().unwrap().as_ref(), &tests).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("2 passed"), "{text}");
 }
 
 #[test]

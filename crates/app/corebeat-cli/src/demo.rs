@@ -58,7 +58,7 @@ enum Other {
     #[command(alias = "pulse")]
     Goals(goals::Options),
     /// Trace the transactions of a bank, export the trace, and open it with babeltrace2
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     Trace(corebeat_command_trace::demo::Options),
 }
 
@@ -94,7 +94,7 @@ trait Bench {
 pub(crate) fn main(options: Options) -> Done {
     match options.other {
         Some(Other::Goals(options)) => return goals::main(options),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Some(Other::Trace(options)) => return corebeat_command_trace::demo::main(&options),
         None => {}
     }

@@ -29,15 +29,16 @@ use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use corebeat_command::{Failure, end_on_broken_pipe, survive_file_size_limit, unprintable};
-#[cfg(feature = "libraries")]
+#[cfg(feature = "all-commands")]
 use corebeat_command_net as net;
-#[cfg(feature = "libraries")]
+#[cfg(feature = "all-commands")]
 use corebeat_command_rewrite as rewrite;
+#[cfg(feature = "all-commands")]
 use corebeat_command_sim::{paper, sim, train};
 use corebeat_command_top as top;
-#[cfg(feature = "libraries")]
+#[cfg(feature = "all-commands")]
 use corebeat_command_trace::{probe, trace};
-#[cfg(feature = "libraries")]
+#[cfg(feature = "all-commands")]
 use corebeat_command_verify as verify;
 use std::error::Error;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
@@ -69,6 +70,7 @@ enum Command {
     /// Search for the best thread count by short runs, then run the program with that count
     Tune(tune::Options),
     /// Train the models of the policy adapt, for this host (takes a minute) or a simulated machine
+    #[cfg(feature = "all-commands")]
     Train(train::Options),
     /// Show programs and threads with their time shares, live
     Top(top::Options),
@@ -86,26 +88,28 @@ enum Command {
     #[command(subcommand)]
     Beat(beat::Command),
     /// Check, draw and run networks in S-Net
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     Net(net::Options),
     /// Apply rules to graphs, and evaluate queries
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     Rewrite(rewrite::Options),
     /// Read traces: print, count, draw, cut, and export them
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     #[command(subcommand)]
     Trace(trace::Command),
     /// Run scenarios on simulated machines
+    #[cfg(feature = "all-commands")]
     #[command(subcommand)]
     Sim(sim::Command),
     /// Analyse models of tasks on cores, search for missed deadlines, and partition tasks
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     #[command(subcommand)]
     Verify(verify::Command),
     /// Reproduce tables and figures of the papers, and print the papers' values beside them
+    #[cfg(feature = "all-commands")]
     Paper(paper::Options),
     /// List the probes of a running program, and switch them on and off
-    #[cfg(feature = "libraries")]
+    #[cfg(feature = "all-commands")]
     #[command(subcommand)]
     Probe(probe::Command),
     /// Serve heartbeats, goals and claims of programs on this host, and steer the programs
@@ -215,6 +219,7 @@ fn run_command() -> ExitCode {
     let done = match command {
         Command::Run(options) => run::main(options),
         Command::Tune(options) => tune::main(options),
+        #[cfg(feature = "all-commands")]
         Command::Train(options) => train::main(options),
         Command::Top(options) => top::main(options),
         Command::Doctor(options) => doctor::main(options),
@@ -223,17 +228,19 @@ fn run_command() -> ExitCode {
         Command::Demo(options) => demo::main(options),
         Command::Workload(options) => workload::main(options),
         Command::Beat(command) => beat::main(command),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Command::Net(options) => net::main(options),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Command::Rewrite(options) => rewrite::main(options),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Command::Trace(command) => trace::main(command),
+        #[cfg(feature = "all-commands")]
         Command::Sim(command) => sim::main(command),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Command::Verify(command) => verify::main(command),
+        #[cfg(feature = "all-commands")]
         Command::Paper(options) => paper::main(options),
-        #[cfg(feature = "libraries")]
+        #[cfg(feature = "all-commands")]
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
         Command::Generate(options) => generate::main(options, Cli::command()),

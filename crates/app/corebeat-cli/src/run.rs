@@ -1,10 +1,9 @@
 //! `corebeat run`: runs programs under a policy and writes a report.
 
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print_error, print_line, print_line_of_loop,
-    require_distinct, require_distinct_from_programs,
+    Done, Failure, Output, host_name, policy_parser, print_error, print_line, print_line_of_loop,
+    read_model, require_distinct, require_distinct_from_programs,
 };
-use corebeat_command_sim::train;
 use corebeat_host::{
     Error, Interval, NOT_RESTORED, Report, RunOptions, accepts_several, split_programs,
 };
@@ -332,8 +331,8 @@ fn run_unobserved(program: &[OsString], limit: Rlimit) -> Failure {
 
 /// Reads a model of this host, and returns it with the name of this host's processor.
 fn host_model(path: Option<&std::path::Path>) -> Result<(String, Model), Failure> {
-    let name = train::host_name();
-    let model = train::model(path, &Identity::new(&name, &topology()))?;
+    let name = host_name();
+    let model = read_model(path, &Identity::new(&name, &topology()))?;
     Ok((name, model))
 }
 

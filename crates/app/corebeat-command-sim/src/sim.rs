@@ -4,9 +4,9 @@
 mod compare;
 mod reinforcer;
 
-use crate::train;
 use corebeat_command::{
-    Done, Failure, Output, policy_parser, print, print_line, read_text, require_distinct,
+    Done, Failure, Output, policy_parser, print, print_line, read_model, read_text,
+    require_distinct,
 };
 use corebeat_host::{Loop, Periods};
 use corebeat_machine::{AppliedAction, Clock, Machine, Policy};
@@ -225,7 +225,7 @@ fn adapt_model(scenario: &Scenario, options: &Options) -> Result<(String, Model)
         ))
     })?;
     let machine = corebeat_train::identity(&scenario.machine).map_err(Failure::data)?;
-    let model = train::model(Some(path), &machine)?;
+    let model = read_model(Some(path), &machine)?;
     Ok((machine.name, model))
 }
 

@@ -2,12 +2,12 @@
 //! machine.
 
 use crate::sim;
-use corebeat_command::{Done, Failure, Output, print, print_line, read_text, require_distinct};
+use corebeat_command::{Done, Failure, Output, host_name, print, print_line, require_distinct};
 use corebeat_host::{Periods, Supervisor};
 use corebeat_linux::{Launch, LinuxMachine, Options as Sensors, exit_as, topology};
 use corebeat_machine::{Action, CpuSet, Machine, ProgramId, Snapshot, Target};
 use corebeat_policy::adapt::{Fitted, Gauge, Identity, Model, Usage, places};
-use corebeat_train::{Error, Samples, Simulated, Testbed, fit, read, write};
+use corebeat_train::{Error, Samples, Simulated, Testbed, fit};
 use corebeat_workload::Workload;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -39,9 +39,6 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "scenario")]
     seed: u64,
 }
-
-/// Largest size of a model, in bytes.
-const MODEL_MAX: u64 = 16 << 20;
 
 /// Accuracy below which a warning is printed, in per cent: a fifth of 50% of user time is 10
 /// points, and the policy considers a configuration better from 8 points on.
@@ -79,7 +76,7 @@ pub fn main(options: Options) -> Done {
         }
         None => host(&options, output)?,
     };
-    output.write(&write(&model))?;
+    output.write(&model.to_text())?;
     print(summary(&model))?;
     if let Some(accuracy) = inaccurate(&model) {
         let how = match options.scenario {
@@ -103,35 +100,6 @@ fn inaccurate(model: &Model) -> Option<String> {
     let models = [("paap", &model.paap), ("pacc", &model.pacc)];
     let low: Vec<String> = models.into_iter().filter_map(accuracy).collect();
     (!low.is_empty()).then(|| low.join(" and "))
-}
-
-/// Reads a model for a machine from a file.
-///
-/// # Errors
-/// The file cannot be read, or the model is for another machine.
-pub fn model(path: Option<&Path>, machine: &Identity) -> Result<Model, Failure> {
-    let path = path.ok_or_else(|| {
-        Failure::usage(
-            "the policy adapt requires a model; write --model FILE, and train one with \
-             'corebeat train'",
-        )
-    })?;
-    let shown = path.display();
-    let what = "model that 'corebeat train' wrote";
-    let text =
-        read_text(&shown.to_string(), File::open(path), MODEL_MAX, what).map_err(Failure::usage)?;
-    // Exit status 2: the model is the value of an option, and no user writes it by hand.
-    let refusal = |e: &dyn std::fmt::Display| Failure::usage(format!("{shown}: {e}"));
-    let model = read(&text).map_err(|e| refusal(&e))?;
-    model.check(machine).map_err(|e| refusal(&e))?;
-    Ok(model)
-}
-
-/// Name of this host in a model: that of its processor.
-pub fn host_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// Table of predictors and scores.

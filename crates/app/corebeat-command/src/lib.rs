@@ -43,6 +43,7 @@
 mod failure;
 mod folder;
 mod input;
+mod model;
 mod output;
 mod policy;
 mod shutdown;
@@ -56,6 +57,7 @@ pub use failure::{
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;
+pub use model::{host_name, read_model};
 pub use output::{Output, require_distinct, require_distinct_from_programs};
 pub use policy::policy_parser;
 pub use shutdown::{Cleanup, wake_at_ending_signal};

@@ -6,8 +6,9 @@
 //! # Example
 //!
 //! ```
+//! use corebeat_policy::adapt::Model;
 //! use corebeat_sim::{Hardware, Program, Step, Team, Work};
-//! use corebeat_train::{Simulated, read, write};
+//! use corebeat_train::Simulated;
 //!
 //! let program = |n: u32| {
 //!     let held = Step::Lock { name: "l".into(), steps: vec![Work::us(f64::from(n)).into()] };
@@ -20,8 +21,8 @@
 //! let mut testbed = Simulated { machine, programs, warm_ns, window_ns, seed: 1 };
 //! let model = testbed.train()?;
 //! assert_eq!((model.paap.samples, model.pacc.samples), (6 * 6, 6 * 6));
-//! assert_eq!(read(&write(&model))?, model);
-//! # Ok::<(), corebeat_train::Error>(())
+//! assert_eq!(Model::parse(&model.to_text())?, model);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Model
@@ -67,8 +68,6 @@ pub use fit::{INFLATION_MAX, PROGRAMS_MIN, fit};
 pub use sample::{ProgramSamples, Samples, Testbed};
 pub use simulated::{Simulated, identity};
 
-use corebeat_policy::adapt::Model;
-
 /// Reason why there is no model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -91,9 +90,6 @@ pub enum Error {
     /// A program or a machine could not run.
     #[error("{0}")]
     Run(String),
-    /// The text is not a model.
-    #[error("not a model, or truncated: {0}; train again with 'corebeat train'")]
-    Text(String),
 }
 
 impl Error {
@@ -103,24 +99,11 @@ impl Error {
     }
 }
 
-/// Returns a model as text.
-pub fn write(model: &Model) -> String {
-    serde_json::to_string_pretty(model).unwrap_or_default() + "\n"
-}
-
-/// Returns the model of a text. [`Model::check`] checks whether the model is valid for a machine.
-///
-/// # Errors
-/// [`Error::Text`] if the text is not a model.
-pub fn read(text: &str) -> Result<Model, Error> {
-    serde_json::from_str(text).map_err(|e| Error::Text(e.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use corebeat_machine::Topology;
-    use corebeat_policy::adapt::{Identity, Predictor, Usage};
+    use corebeat_policy::adapt::{Identity, Model, Predictor, Usage};
 
     /// Programs whose results follow a formula: they share the cores, and have fixed lock times.
     struct Formal {
@@ -203,18 +186,18 @@ mod tests {
     #[test]
     fn model_file_is_read_back_and_rejected_if_truncated() {
         let model = model(Formal::new(true));
-        let text = write(&model);
-        assert_eq!(read(&text).unwrap(), model);
+        let text = model.to_text();
+        assert_eq!(Model::parse(&text).unwrap(), model);
         let end = text.trim_end().len();
         for cut in (0..end).step_by(7) {
-            let message = read(&text[..cut]).unwrap_err().to_string();
+            let message = Model::parse(&text[..cut]).unwrap_err().to_string();
             assert!(
                 message.starts_with("not a model") && message.lines().count() == 1,
                 "{message}"
             );
         }
         let strange = text.replacen("\"predictors\": [", "\"predictors\": [\"luck_a\",", 1);
-        let message = read(&strange).unwrap_err().to_string();
+        let message = Model::parse(&strange).unwrap_err().to_string();
         assert!(message.contains("luck_a") && message.lines().count() == 1, "{message}");
         let own = model.machine.clone();
         assert!(model.check(&own).is_ok());

@@ -239,9 +239,8 @@ fn is_session_leader() -> bool {
     session_of(0) == std::process::id() as i32
 }
 
-/// Returns the process group of a process, 0 for this process. A group that was created outside of
-/// this container (PID namespace) has the number 0, for which rustix has no value. -1 if the process
-/// does not exist.
+/// Returns the process group of a process (0: of this process); -1 if there is no such process. A
+/// group from outside of this PID namespace has the number 0, for which rustix has no value.
 fn group_of(pid: i32) -> i32 {
     // SAFETY: a plain system call.
     unsafe { libc::getpgid(pid) }

@@ -380,6 +380,9 @@ impl fmt::Display for Identity {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// The text is not a model.
+    #[error("not a model, or truncated: {0}; train again with 'corebeat train'")]
+    Text(String),
     /// The model has another version.
     #[error(
         "the model has version {0}, but this program reads version {MODEL_VERSION}; train a new \
@@ -424,6 +427,19 @@ pub struct Model {
 }
 
 impl Model {
+    /// Returns the model as text, in JSON.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Returns the model of a text. [`Model::check`] checks whether it is valid for a machine.
+    ///
+    /// # Errors
+    /// [`ModelError::Text`] if the text is not a model.
+    pub fn parse(text: &str) -> Result<Model, ModelError> {
+        serde_json::from_str(text).map_err(|e| ModelError::Text(e.to_string()))
+    }
+
     /// Checks that the model is valid for a machine.
     ///
     /// # Errors
