@@ -21,7 +21,7 @@ mod reference;
 
 pub(crate) use body::{Awaited, Body, Params, Plain, Unwind, create, discard_panic};
 pub use join::JoinHandle;
-pub(crate) use reference::{TaskRef, Unended};
+pub(crate) use reference::{References, TaskRef, Unended};
 
 use crate::context::Carrier;
 use crate::error::Failure;
@@ -33,7 +33,7 @@ use crate::stream::Core;
 use crate::table::Place;
 use crate::waiter::{self, CLOSED, DETACHED, EMPTY, Word};
 use crate::worker::Worker;
-use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use corebeat_sync::fork::Process;
 use std::cell::Cell;
 use std::ptr;
@@ -143,7 +143,7 @@ pub(crate) struct Header {
     vtable: &'static Vtable,
     /// Number of references: one that the runtime and the handle have in common, and one for each
     /// token and waker of an async task.
-    refs: AtomicUsize,
+    refs: References,
     // Second cache line: used less often.
     /// Token of the joiner; `DETACHED` if the handle was dropped before the end of the task;
     /// `CLOSED` after the end.
@@ -244,7 +244,7 @@ impl Header {
             delivered: Cell::new(false),
             stealable: Cell::new(false),
             vtable,
-            refs: AtomicUsize::new(1),
+            refs: References::one(),
             join: AtomicPtr::new(EMPTY),
             on: AtomicPtr::new(ptr::null_mut()),
             on_task: AtomicU64::new(0),
@@ -369,9 +369,8 @@ impl Header {
     /// Returns the number of references that can wake an async task: tokens that the task has left,
     /// and wakers.
     pub(crate) fn wakers(&self) -> usize {
-        // Acquire: pairs with the release of dropped references. The task has not ended, so one
-        // reference is that of the runtime and the handle.
-        self.refs.load(Ordering::Acquire).saturating_sub(1)
+        // The task has not ended, so one reference is that of the runtime and the handle.
+        self.refs.count().saturating_sub(1)
     }
 
     /// Clears what an async task awaits. One of its tokens was taken, so the awaited object may be

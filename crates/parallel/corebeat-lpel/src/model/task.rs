@@ -2,7 +2,7 @@
 
 use super::{assert_detected, check, spawn};
 use crate::JoinHandle;
-use crate::task::{self, Header, Params, Plain, TaskRef, Unended};
+use crate::task::{self, Header, Params, Plain, References, TaskRef, Unended};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::fork::Process;
@@ -218,4 +218,39 @@ fn loom_await_misses_no_notification() {
 fn loom_await_faults_are_detected() {
     let model = "task::loom_await_misses_no_notification";
     assert_detected(&[(model, "release task.rs"), (model, "acquire task.rs")]);
+}
+
+/// Three references, one made meanwhile: exactly one owner frees, after all uses by the others.
+#[test]
+fn loom_last_reference_frees_once() {
+    check(3, || {
+        let freed = Arc::new(AtomicUsize::new(0));
+        let shared = Arc::new((References::one(), Checked(UnsafeCell::new(1))));
+        let owner = |shared: &Arc<(References, Checked)>| {
+            let (shared, freed) = (shared.clone(), freed.clone());
+            move || {
+                let (references, content) = &*shared;
+                // SAFETY: the model checks that the read and the write below are ordered.
+                assert_eq!(content.0.with(|n| unsafe { *n }), 1, "used after the free");
+                if references.remove() {
+                    content.set(2);
+                    freed.fetch_add(1, Plainly::Relaxed);
+                }
+            }
+        };
+        shared.0.add();
+        let first = spawn(owner(&shared));
+        shared.0.add();
+        let second = spawn(owner(&shared));
+        owner(&shared)();
+        first.join().unwrap();
+        second.join().unwrap();
+        assert_eq!(freed.load(Plainly::Relaxed), 1);
+    });
+}
+
+#[test]
+fn loom_reference_faults_are_detected() {
+    let model = "task::loom_last_reference_frees_once";
+    assert_detected(&[(model, "release reference.rs"), (model, "acquire reference.rs")]);
 }

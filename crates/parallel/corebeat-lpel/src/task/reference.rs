@@ -8,10 +8,39 @@
 use super::Header;
 use crate::current;
 use crate::retired;
-use corebeat_sync::atomic::Ordering;
+use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
+
+/// Number of references to a task.
+pub(crate) struct References(AtomicUsize);
+
+impl References {
+    /// One reference.
+    pub(crate) fn one() -> References {
+        References(AtomicUsize::new(1))
+    }
+
+    /// Adds a reference, made from another one.
+    pub(crate) fn add(&self) {
+        // Relaxed: the existing reference keeps the task alive.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a reference. Returns whether it was the last one: its owner frees the task.
+    #[must_use]
+    pub(crate) fn remove(&self) -> bool {
+        // References are only made from others, so the last one needs no exchange. Acquire: pairs
+        // with the release of the exchanges. AcqRel: all uses by others precede the free.
+        self.0.load(Ordering::Acquire) == 1 || self.0.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        // Acquire: pairs with the release of removed references.
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// A new or started task, as the runtime holds it: its part of the reference that it has in common
 /// with the join handle. [`publish_end`](super::publish_end) ends the task. A dropped value leaks
@@ -109,18 +138,14 @@ impl TaskRef {
 
 impl Clone for TaskRef {
     fn clone(&self) -> TaskRef {
-        // Relaxed: the existing reference keeps the task alive.
-        self.header().refs.fetch_add(1, Ordering::Relaxed);
+        self.header().refs.add();
         TaskRef(self.0)
     }
 }
 
 impl Drop for TaskRef {
     fn drop(&mut self) {
-        let refs = &self.header().refs;
-        // References are only made from others, so the last one needs no exchange. Acquire: pairs
-        // with the release of the exchanges. AcqRel: all uses by others precede the free.
-        if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.header().refs.remove() {
             // SAFETY: the task was removed from the table of its worker when it ended. Its parts
             // are Send.
             unsafe { retired::retire(Memory(self.0)) };
