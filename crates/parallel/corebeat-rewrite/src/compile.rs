@@ -164,7 +164,8 @@ struct Compiler<'a> {
     groups: u32,
     /// The aggregates of the output, while expressions of the output are compiled.
     aggregates: Option<Vec<AggregateOf>>,
-    aliases: HashMap<String, syntax::Expression>,
+    /// The columns of the output, while `ORDER BY` is compiled. They hide names of the pattern.
+    aliases: HashMap<String, Expression>,
 }
 
 /// Patterns.
@@ -183,11 +184,19 @@ impl Compiler<'_> {
     }
 
     fn find(&self, at: At, name: &str) -> Result<(Slot, ElementKind), Mistake> {
-        let slot = self.names.get(name).ok_or_else(|| {
-            let known = listed(self.names.keys().map(String::as_str));
-            (at, format!("{name} is not defined; this rule defines {known}"))
-        })?;
-        Ok((*slot, self.slots[usize::from(*slot)].1))
+        let slot = match (self.aliases.get(name), self.names.get(name)) {
+            (Some(Expression::Element(slot)), _) | (None, Some(slot)) => *slot,
+            (Some(_), _) => {
+                let why = "is a column with a value here, not a node or an edge; give the column \
+                           another name";
+                return Err((at, format!("{name} {why}")));
+            }
+            (None, None) => {
+                let known = listed(self.names.keys().map(String::as_str));
+                return Err((at, format!("{name} is not defined; this rule defines {known}")));
+            }
+        };
+        Ok((slot, self.slots[usize::from(slot)].1))
     }
 
     fn find_kind(&self, at: At, name: &str, kind: ElementKind) -> Result<Slot, Mistake> {
@@ -372,7 +381,7 @@ impl Compiler<'_> {
                 Expression::Literal(self.literals.encode(value))
             }
             Kind::Name(name) => match self.aliases.get(name).cloned() {
-                Some(of) => self.expression(&of)?,
+                Some(column) => column,
                 None => Expression::Element(self.find(at, name)?.0),
             },
             Kind::Property(name, key) => {
@@ -460,11 +469,7 @@ impl Compiler<'_> {
             require_not_deleted(item.at, &expression, changes, &self.slots)?;
             items.push((expression, name.clone()));
         }
-        for (item, name) in &returns.items {
-            if !self.names.contains_key(name) {
-                self.aliases.insert(name.clone(), item.clone());
-            }
-        }
+        self.aliases = items.iter().map(|(item, name)| (name.clone(), item.clone())).collect();
         let mut order = Vec::new();
         for (item, descending) in &returns.order {
             let expression = self.expression(item)?;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// The rows. `ORDER BY` orders them, and then the numbers of the elements of their matches, in
-    /// the order in which the rule names these; a group is at the place of its first match. So the
-    /// order depends neither on the plan nor on the number of threads.
+    /// The rows. `ORDER BY` orders them, and then the numbers of the elements of their matches: as
+    /// the rule names these, but an edge after both of its nodes; a group is at the place of its
+    /// first match. So the order depends neither on the plan nor on the number of threads.
     pub rows: Vec<Vec<Value>>,
 }
 

@@ -141,6 +141,18 @@ fn optional_parts_and_aggregates_are_computed() {
 }
 
 #[test]
+fn columns_hide_elements_in_order_by() {
+    let graph = &mut friends();
+    let most =
+        "MATCH (x)-[:KNOWS]->(c) RETURN x.name AS who, count(c) AS c ORDER BY c DESC LIMIT 1";
+    assert_eq!(ask(graph, most), ["'Ada' 2"]);
+    let found = ask(graph, "MATCH (a {name: 'Ada'})-->(b) RETURN b AS a ORDER BY a.name DESC");
+    assert_eq!(found, ask(graph, "MATCH (a {name: 'Ada'})-->(b) RETURN b ORDER BY b.name DESC"));
+    let found = ask(graph, "MATCH (x:Person) RETURN x.age + 1 AS x ORDER BY x DESC, x IS NULL");
+    assert_eq!(found.len(), 4);
+}
+
+#[test]
 fn equal_numbers_of_different_types_are_one_value() {
     let graph = &mut Graph::new();
     let text = "CREATE (:N {x: 1}), (:N {x: 1.0}), (:N {x: 0.5}), (:N {x: [1]}), (:N {x: [1.0]})";
@@ -224,6 +236,10 @@ fn mistakes_name_their_place() {
         ("MATCH (a)-[:LIKES]->() RETURN a", "no edge has type LIKES; the types are KNOWS"),
         ("MATCH (a) WHERE a.agee = 1 RETURN a", "no element has attribute agee"),
         ("MATCH (a) RETURN b", "column 18: b is not defined; this rule defines a"),
+        (
+            "MATCH (a) RETURN a.name AS a ORDER BY a.name",
+            "column 39: a is a column with a value here, not a node or an edge",
+        ),
         ("MATCH (a) DETACH DELETE a RETURN a.name", "the rule deletes a, so it cannot return a"),
         ("MATCH (a) WITH a RETURN a", "WITH is not supported"),
         ("MATCH (a) SET a.x = 'oops", "this text has no closing '"),
