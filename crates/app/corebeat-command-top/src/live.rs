@@ -13,6 +13,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::layout::Rect;
 use signal_hook::consts::{SIGHUP, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 use std::io;
@@ -228,6 +229,8 @@ impl Display {
         enable_raw_mode()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
             .map_err(no_terminal)?;
-        self.terminal.clear().map_err(no_terminal)
+        // The next frame has another size, so all of it is drawn. `Terminal::clear` would ask for
+        // the place of the cursor, which not every terminal reports.
+        self.terminal.resize(Rect::ZERO).map_err(no_terminal)
     }
 }

@@ -259,7 +259,8 @@ impl ProgramSample {
 /// Load of the host outside of the watched programs, and counters of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct HostSample {
-    /// Mean number of CPUs that other programs used over the span.
+    /// Mean number of CPUs that other programs used over the span. A machine that cannot measure
+    /// short spans reports the mean over the last spans together.
     pub others_busy: Option<f64>,
     /// Mean number of runnable threads of other programs over the span.
     pub others_runnable: Option<f64>,

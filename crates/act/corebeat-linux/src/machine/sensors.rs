@@ -13,15 +13,14 @@ use rustix::time::ClockId;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Shortest span, in ticks, for which the load of other programs is reported: the kernel accounts
+/// Shortest time, in ticks, over which the load of other programs is computed: the kernel accounts
 /// it by ticks.
 const TICKS_MIN: f64 = 5.0;
 
 /// Sensors, and their values at the last observation.
 pub(super) struct Sensors {
     pub(super) host: Host,
-    ticks: Option<HostTicks>,
-    own_cpu_ns: u64,
+    others: Others,
     spin: Option<SpinSampler>,
     /// The newest samples of each thread.
     spin_samples: HashMap<ThreadId, Samples>,
@@ -44,6 +43,48 @@ pub(super) struct Span {
     pub(super) cpus: usize,
 }
 
+/// The load of other programs. Short spans are added up until they last [`TICKS_MIN`].
+struct Others {
+    /// Ticks of the host at the last value.
+    ticks: Option<HostTicks>,
+    /// CPU time of this process at the last span.
+    own_cpu_ns: u64,
+    /// Time since the last value.
+    span_ns: u64,
+    /// CPU time of watched programs since the last value, in clock ticks.
+    own_ticks: u64,
+    /// CPU time of this process since the last value, if it is not watched.
+    corebeat_ns: u64,
+    value: Option<f64>,
+}
+
+impl Others {
+    fn new(ticks: Option<HostTicks>, own_cpu_ns: u64) -> Others {
+        Others { ticks, own_cpu_ns, span_ns: 0, own_ticks: 0, corebeat_ns: 0, value: None }
+    }
+
+    /// Returns the mean number of CPUs that other programs used in the last spans.
+    fn busy(&mut self, span: &Span, ticks: Option<HostTicks>, own_cpu_ns: u64) -> Option<f64> {
+        self.span_ns += span.span_ns;
+        self.own_ticks = self.own_ticks.saturating_add(span.own_ticks);
+        if !span.is_watched {
+            self.corebeat_ns += own_cpu_ns.saturating_sub(self.own_cpu_ns);
+        }
+        self.own_cpu_ns = own_cpu_ns;
+        let tick_ns = 1e9 / thread::ticks_per_s() as f64;
+        if ticks.is_some() && (self.span_ns as f64) < TICKS_MIN * tick_ns {
+            return self.value;
+        }
+        let value = ticks.zip(self.ticks).map(|(now, before)| {
+            let busy = now.busy.saturating_sub(before.busy).saturating_sub(self.own_ticks);
+            let others_ns = busy as f64 * tick_ns - self.corebeat_ns as f64;
+            (others_ns / self.span_ns as f64).clamp(0.0, span.cpus as f64)
+        });
+        *self = Others { value, ..Others::new(ticks, own_cpu_ns) };
+        value
+    }
+}
+
 /// Start of the note of a machine that cannot measure exact lock times.
 pub const LOCKS_SAMPLED: &str = "lock time is sampled";
 
@@ -63,9 +104,8 @@ impl Sensors {
         let exact = exact.map_err(|e| unavailable(LOCKS_SAMPLED, &e));
         let host = Host::new();
         Sensors {
-            ticks: host.ticks(buffer),
+            others: Others::new(host.ticks(buffer), clock_ns(ClockId::ProcessCPUTime)),
             host,
-            own_cpu_ns: clock_ns(ClockId::ProcessCPUTime),
             spin: spin.ok().flatten(),
             spin_samples: HashMap::new(),
             counts_host,
@@ -187,24 +227,11 @@ impl Sensors {
         programs: &[ProgramSample],
         buffer: &mut Buffer,
     ) -> HostSample {
-        let Span { span_ns, own_ticks, is_watched, cpus } = span;
-        let ticks = self.host.ticks(buffer);
-        let own_cpu_ns = clock_ns(ClockId::ProcessCPUTime);
-        let tick_ns = 1e9 / thread::ticks_per_s() as f64;
-        let own_ns = own_cpu_ns.saturating_sub(self.own_cpu_ns) as f64;
-        let corebeat_ns = if is_watched { 0.0 } else { own_ns };
-        let others_busy = ticks
-            .zip(self.ticks)
-            .filter(|_| span_ns as f64 >= TICKS_MIN * tick_ns)
-            .map(|(now, before)| {
-                let busy = now.busy.saturating_sub(before.busy).saturating_sub(own_ticks);
-                let others_ns = busy as f64 * tick_ns - corebeat_ns;
-                (others_ns / span_ns as f64).clamp(0.0, cpus as f64)
-            });
+        let (ticks, own_cpu_ns) = (self.host.ticks(buffer), clock_ns(ClockId::ProcessCPUTime));
+        let others_busy = self.others.busy(&span, ticks, own_cpu_ns);
         let own_runnable: Option<f64> =
-            programs.iter().map(|p| p.cpus(span_ns, |s| Some(s.running()? + s.wait?))).sum();
+            programs.iter().map(|p| p.cpus(span.span_ns, |s| Some(s.running()? + s.wait?))).sum();
         let runnable = self.host.take_runnable();
-        (self.ticks, self.own_cpu_ns) = (ticks, own_cpu_ns);
         let counted = self.counter.as_mut().map(HostCounter::take).unwrap_or_default();
         let counters = Counters {
             cache_references: counted.references,
@@ -217,5 +244,26 @@ impl Sensors {
             others_runnable: runnable.zip(own_runnable).map(|(all, own)| (all - own).max(0.0)),
             counters,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_spans_are_added_up_for_the_load_of_others() {
+        let tick_ns = 1_000_000_000 / thread::ticks_per_s();
+        let ticks = |busy| Some(HostTicks { busy });
+        let mut others = Others::new(ticks(100), 0);
+        let span = |n| Span { span_ns: n * tick_ns, own_ticks: n, is_watched: false, cpus: 4 };
+        // The watched programs keep one CPU busy, other programs two, and Corebeat a half.
+        assert_eq!(others.busy(&span(2), ticks(107), tick_ns), None);
+        assert_eq!(others.busy(&span(2), ticks(114), 2 * tick_ns), None);
+        assert_eq!(others.busy(&span(2), ticks(121), 3 * tick_ns), Some(2.0));
+        // Short spans repeat the value.
+        assert_eq!(others.busy(&span(1), ticks(122), 3 * tick_ns), Some(2.0));
+        assert_eq!(others.busy(&span(9), ticks(131), 3 * tick_ns), Some(0.0));
+        assert_eq!(others.busy(&span(1), None, 3 * tick_ns), None);
     }
 }

@@ -334,6 +334,22 @@ fn top_restores_the_terminal_when_a_signal_ends_it() {
 }
 
 #[test]
+fn top_continues_on_a_terminal_that_reports_no_place_of_the_cursor() {
+    let mut top = OnTerminal::start(&[]);
+    top.until("CPUs:");
+    let pid = top.child.0.id();
+    crate::send(&top.child.0, Signal::TSTP.as_raw());
+    top.until(LEAVE);
+    until(|| read_to_string(format!("/proc/{pid}/status")).unwrap().contains("State:\tT"));
+    top.text.clear();
+    crate::send(&top.child.0, Signal::CONT.as_raw());
+    top.until(ENTER);
+    top.until("CPUs:");
+    top.press("q", LEAVE);
+    assert_eq!(top.end().code(), Some(0));
+}
+
+#[test]
 fn top_in_the_background_waits_and_ends_by_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     // A shell with job control runs the view in a process group of its own.

@@ -71,7 +71,7 @@ pub struct Auto {
 }
 
 /// Reason for which a program was left alone that no decision has concerned.
-const UNDECIDED: &str = "the run ended before the first decision";
+const UNDECIDED: &str = "the program was not observed long enough for a decision";
 
 impl Auto {
     /// Returns the combination of all policies that apply on a machine, with their default
