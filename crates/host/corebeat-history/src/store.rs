@@ -1,0 +1,550 @@
+//! The file of the history: one table of frames by time, which ages in place.
+
+use crate::Error;
+use crate::frame::{Clock, Frame};
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{
+    Database, DatabaseError, ReadTransaction, ReadableTable, StorageBackend, Table,
+    TableDefinition, TableError, TableHandle,
+};
+use rustix::fs::{FlockOperation, flock};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Name of the file in its folder.
+pub const FILE: &str = "history.redb";
+/// Name of the file whose lock the writing process holds. A reader locks the history itself.
+const LOCK: &str = "history.lock";
+/// Largest size of the file, in bytes.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Largest sum of the costs of all frames, in bytes. redb doubles a file that is too small, and a
+/// transaction writes new pages before it frees the old ones: half of the file holds them all.
+const COST_MAX: u64 = 24 << 20;
+/// Age at which frames are removed, in milliseconds.
+pub const AGE_MS_MAX: u64 = 24 * 3_600_000;
+/// Spans of frames of an age: the age, and the span of one frame, in milliseconds.
+const LEVELS: [(u64, u64); 2] = [(2 * 3_600_000, 60_000), (600_000, 10_000)];
+/// Longest time between two frames that is no gap, in milliseconds: an update of a busy host is
+/// late.
+pub(crate) const GAP_MS: u64 = 3_000;
+/// Memory for pages of the file, in bytes.
+const CACHE_BYTES: usize = 4 << 20;
+/// Time after which a reader or writer gives up to wait for the other.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two attempts to lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Frames by the end of their spans, in milliseconds of a time that never jumps: it begins as the
+/// wall clock, and goes on as the clock since the boot. The last frame has the present difference
+/// to the wall clock.
+const FRAMES: TableDefinition<u64, &[u8]> = TableDefinition::new("corebeat-frames-1");
+
+/// The history of one daemon.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    /// Holds the lock of the writing process.
+    _lock: File,
+    index: Index,
+    last: Option<(u64, Clock)>,
+}
+
+/// The frames of the file, as far as their ageing needs them in memory.
+type Index = BTreeMap<u64, Entry>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    start_ms: u64,
+    begins: bool,
+    /// Bytes of the file that the frame takes, about.
+    cost: u64,
+}
+
+impl Entry {
+    fn of(at_ms: u64, frame: &Frame, length: usize) -> Entry {
+        let start_ms = at_ms.saturating_sub(frame.span_ms);
+        Entry { start_ms, begins: frame.begins, cost: cost(length) }
+    }
+}
+
+/// Bytes that a value takes: small ones share pages that are half full, and large ones have pages
+/// of a power of two.
+fn cost(length: usize) -> u64 {
+    match length as u64 {
+        small @ ..2048 => (2 * small).max(256),
+        large => (large + 256).next_power_of_two(),
+    }
+}
+
+/// Reason for the failure of an access to the file.
+#[derive(Debug)]
+enum Trouble {
+    Locked,
+    Io(io::Error),
+    /// The file would exceed [`FILE_BYTES_MAX`].
+    Full,
+    Damaged(String),
+}
+
+impl<E: Into<redb::Error>> From<E> for Trouble {
+    fn from(error: E) -> Trouble {
+        match error.into() {
+            redb::Error::DatabaseAlreadyOpen => Trouble::Locked,
+            redb::Error::Io(e) if e.get_ref().is_some_and(|e| e.is::<Bound>()) => Trouble::Full,
+            redb::Error::Io(e)
+                if !matches!(
+                    e.kind(),
+                    io::ErrorKind::InvalidData
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                Trouble::Io(e)
+            }
+            other => Trouble::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl Store {
+    /// Opens or creates the history in a folder, to write it. A damaged file is moved aside.
+    /// Returns a line about that as well.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder cannot be created or used, or another process writes the history.
+    pub fn open(dir: &Path) -> Result<(Store, Option<String>), Error> {
+        let failed = |source| Error::File { path: dir.into(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let lock = create(&dir.join(LOCK)).map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { dir: dir.into() }),
+            locked => locked.map_err(|e| failed(e.into()))?,
+        }
+        let mut store = Store { dir: dir.into(), _lock: lock, index: Index::new(), last: None };
+        let line = match store.load() {
+            Err(Trouble::Damaged(why)) => {
+                let line = store.move_aside(&why)?;
+                store.load().map_err(|trouble| store.error(trouble))?;
+                Some(line)
+            }
+            loaded => loaded.map(|()| None).map_err(|trouble| store.error(trouble))?,
+        };
+        Ok((store, line))
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
+    /// Checks the whole file, and reads the index.
+    fn load(&mut self) -> Result<(), Trouble> {
+        let frames = transact(&self.path(), |db| {
+            db.check_integrity()?;
+            frames(&db.begin_read()?, 0, u64::MAX)
+        })?;
+        self.last = frames.last().map(|(at_ms, frame, _)| (*at_ms, frame.clock));
+        self.index = frames
+            .iter()
+            .map(|(at, frame, length)| (*at, Entry::of(*at, frame, *length)))
+            .collect();
+        Ok(())
+    }
+
+    /// Adds frames, the first first, merges and removes old ones, all in one transaction. Returns
+    /// lines about the clock and the file.
+    ///
+    /// # Errors
+    /// [`Error`] if the file cannot be written. The history is then as before.
+    pub fn append(&mut self, frames: &[Frame]) -> Result<Vec<String>, Error> {
+        let mut lines = vec![];
+        let mut added = self.add(frames, &mut lines);
+        let anew = match &added {
+            Err(Trouble::Damaged(why)) => Some(self.move_aside(why)?),
+            Err(Trouble::Full) => Some(self.remove()?),
+            _ => None,
+        };
+        if let Some(line) = anew {
+            lines.push(line);
+            added = self.add(frames, &mut lines);
+        }
+        added.map(|()| lines).map_err(|trouble| self.error(trouble))
+    }
+
+    fn add(&mut self, frames: &[Frame], lines: &mut Vec<String>) -> Result<(), Trouble> {
+        let mut last = self.last;
+        let mut keyed = vec![];
+        for frame in frames {
+            let at_ms = next_ms(last, frame.clock);
+            lines.extend(last.and_then(|last| jump(last, (at_ms, frame.clock))));
+            last = Some((at_ms, frame.clock));
+            keyed.push((at_ms, frame));
+        }
+        let Some((now_ms, _)) = last else { return Ok(()) };
+        let mut index = self.index.clone();
+        transact(&self.path(), |db| {
+            let mut transaction = db.begin_write()?;
+            // A killed daemon leaves a file that opens at once.
+            transaction.set_quick_repair(true);
+            let mut table = transaction.open_table(FRAMES)?;
+            for (at_ms, frame) in keyed {
+                insert(&mut table, &mut index, at_ms, frame)?;
+            }
+            for keys in merges(&index, now_ms) {
+                let mut parts = vec![];
+                for key in keys {
+                    index.remove(&key);
+                    let removed = table.remove(key)?;
+                    let frame = removed.and_then(|bytes| Frame::decode(bytes.value()));
+                    parts.extend(frame.map(|frame| (key, frame)));
+                }
+                if let Some((at_ms, frame)) = Frame::merged(parts) {
+                    insert(&mut table, &mut index, at_ms, &frame)?;
+                }
+            }
+            let mut excess = index.values().map(|entry| entry.cost).sum::<u64>();
+            while let Some(entry) = index.first_entry()
+                && (excess > COST_MAX || entry.key() + AGE_MS_MAX < now_ms)
+            {
+                table.remove(entry.key())?;
+                excess -= entry.remove().cost;
+            }
+            drop(table);
+            transaction.commit()?;
+            Ok(())
+        })?;
+        (self.index, self.last) = (index, last);
+        Ok(())
+    }
+
+    /// Moves the file aside, and returns a line about it.
+    fn move_aside(&mut self, why: &str) -> Result<String, Error> {
+        let path = self.path();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let date = corebeat_web::utc(now.as_secs_f64()).replace(' ', "T").replace(':', "");
+        let aside = self.dir.join(format!("{FILE}.damaged-{date}"));
+        let failed = |source| Error::File { path: path.clone(), source };
+        std::fs::rename(&path, &aside).map_err(failed)?;
+        (self.index, self.last) = (Index::new(), None);
+        Ok(format!(
+            "the history is damaged or foreign ({why}); {} has the old file, and a new history \
+             begins",
+            aside.display()
+        ))
+    }
+
+    /// Removes the file, and returns a line about it.
+    fn remove(&mut self) -> Result<String, Error> {
+        let path = self.path();
+        std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
+        (self.index, self.last) = (Index::new(), None);
+        Ok(format!("the history has reached {} MiB; a new history begins", FILE_BYTES_MAX >> 20))
+    }
+
+    fn error(&self, trouble: Trouble) -> Error {
+        error(self.path(), trouble)
+    }
+}
+
+fn insert(
+    table: &mut Table<u64, &[u8]>,
+    index: &mut Index,
+    at_ms: u64,
+    frame: &Frame,
+) -> Result<(), Trouble> {
+    let bytes = frame.encode();
+    index.insert(at_ms, Entry::of(at_ms, frame, bytes.len()));
+    table.insert(at_ms, &bytes[..])?;
+    Ok(())
+}
+
+fn error(path: PathBuf, trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Locked => Error::Locked { path },
+        Trouble::Io(source) => Error::File { path, source },
+        Trouble::Full => Error::File { path, source: io::ErrorKind::FileTooLarge.into() },
+        Trouble::Damaged(why) => Error::Damaged { path, why },
+    }
+}
+
+/// Time of a frame with this clock, after the last frame.
+fn next_ms(last: Option<(u64, Clock)>, clock: Clock) -> u64 {
+    let Some((last_ms, before)) = last else { return clock.unix_ms };
+    let since_ms = match before.boot == clock.boot {
+        true => clock.boot_ms.saturating_sub(before.boot_ms),
+        // The clock since the last boot has ended. No time passes if the wall clock is earlier now.
+        false => clock.unix_ms.saturating_sub(before.unix_ms),
+    };
+    last_ms.saturating_add(since_ms.max(1))
+}
+
+/// A line if the wall clock was set between two frames, by more than it drifts.
+fn jump((from_ms, from): (u64, Clock), (to_ms, to): (u64, Clock)) -> Option<String> {
+    let offset_ms = |at_ms: u64, clock: Clock| clock.unix_ms as i64 - at_ms as i64;
+    let by_ms = offset_ms(to_ms, to) - offset_ms(from_ms, from);
+    let seconds = by_ms.unsigned_abs() / 1000;
+    (seconds >= 2).then(|| {
+        let way = if by_ms > 0 { "forth" } else { "back" };
+        format!("the clock of the host was set {way} by {seconds} s; the history is moved as well")
+    })
+}
+
+/// The keys of frames that become one frame, because of their age.
+fn merges(index: &Index, now_ms: u64) -> Vec<Vec<u64>> {
+    let span_of = |at_ms: u64| {
+        LEVELS.iter().find_map(|(age_ms, span_ms)| {
+            let number = at_ms.div_ceil(*span_ms);
+            (number * span_ms + age_ms <= now_ms).then_some((*span_ms, number))
+        })
+    };
+    let frames: Vec<(&u64, &Entry)> = index.iter().collect();
+    let are_one = |(a, _): &(&u64, &Entry), (b, next): &(&u64, &Entry)| {
+        // A merged frame hides no gap.
+        !is_gap(**a, next.start_ms)
+            && !next.begins
+            && span_of(**a).is_some_and(|span| span_of(**b) == Some(span))
+    };
+    let groups = frames.chunk_by(are_one).filter(|group| group.len() > 1);
+    groups.map(|group| group.iter().map(|(at_ms, _)| **at_ms).collect()).collect()
+}
+
+/// Whether there is a gap between the end of a frame and the start of the next one.
+pub(crate) fn is_gap(end_ms: u64, start_ms: u64) -> bool {
+    start_ms.saturating_sub(end_ms) > GAP_MS
+}
+
+/// A file that does not exceed [`FILE_BYTES_MAX`].
+#[derive(Debug)]
+struct Bounded(FileBackend);
+
+/// A file would exceed [`FILE_BYTES_MAX`].
+#[derive(Debug, thiserror::Error)]
+#[error("the file has reached its largest size")]
+struct Bound;
+
+impl StorageBackend for Bounded {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.0.read(offset, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if len > FILE_BYTES_MAX {
+            return Err(io::Error::other(Bound));
+        }
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self, eventual: bool) -> io::Result<()> {
+        self.0.sync_data(eventual)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+/// Creates or opens a file of this user alone.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Opens the file for one access. The lock of the file is held meanwhile, and not longer, so that
+/// reports read the file of a running daemon.
+fn transact<T>(
+    path: &Path,
+    access: impl FnOnce(&mut Database) -> Result<T, Trouble>,
+) -> Result<T, Trouble> {
+    let backend = locked(|| FileBackend::new(create(path)?).map_err(Trouble::from))?;
+    guarded(|| access(&mut database(Bounded(backend))?))
+}
+
+fn database(backend: impl StorageBackend) -> Result<Database, DatabaseError> {
+    let mut builder = Database::builder();
+    // The format of redb 3 and later as well.
+    builder.set_cache_size(CACHE_BYTES).create_with_file_format_v3(true);
+    builder.create_with_backend(backend)
+}
+
+/// Repeats an attempt to lock the file for a second.
+fn locked<T>(mut attempt: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let attempts = LOCK_PATIENCE.as_millis() / LOCK_PAUSE.as_millis();
+    for _ in 0..attempts {
+        match attempt() {
+            Err(Trouble::Locked) => thread::sleep(LOCK_PAUSE),
+            done => return done,
+        }
+    }
+    Err(Trouble::Locked)
+}
+
+/// Makes a panic an error: redb validates what it reads, but panics where the length of the file
+/// contradicts its header. The message of such a panic is not printed, because the error has its
+/// own.
+fn guarded<T>(access: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !IS_GUARDED.get() {
+                others(info);
+            }
+        }));
+    });
+    IS_GUARDED.set(true);
+    let done = catch_unwind(AssertUnwindSafe(access));
+    IS_GUARDED.set(false);
+    done.unwrap_or_else(|_| Err(Trouble::Damaged("its parts contradict each other".into())))
+}
+
+thread_local! {
+    /// Whether this thread is in [`guarded`].
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The frames that end within these times, each with its time and its size in the file.
+fn frames(
+    transaction: &ReadTransaction,
+    from_ms: u64,
+    to_ms: u64,
+) -> Result<Vec<(u64, Frame, usize)>, Trouble> {
+    let table = match transaction.open_table(FRAMES) {
+        Err(TableError::TableDoesNotExist(_)) => {
+            let other = transaction.list_tables()?.next();
+            return match other {
+                Some(other) => Err(Trouble::Damaged(format!("it has a table {}", other.name()))),
+                None => Ok(vec![]),
+            };
+        }
+        table => table?,
+    };
+    let mut frames = vec![];
+    for row in table.range(from_ms..=to_ms)? {
+        let (at_ms, bytes) = row?;
+        let frame = Frame::decode(bytes.value());
+        let damaged = || Trouble::Damaged(format!("the frame at {} cannot be read", at_ms.value()));
+        frames.push((at_ms.value(), frame.ok_or_else(damaged)?, bytes.value().len()));
+    }
+    Ok(frames)
+}
+
+/// Reads the frames of a folder that end within these times of the wall clock, in milliseconds
+/// since 1970, each with the end of its span. The file is copied to memory under its lock: a report
+/// needs no permission to write the file, and the daemon does not wait for the report.
+///
+/// # Errors
+/// [`Error`] if there is no history, or it cannot be read.
+pub fn read(dir: &Path, from_ms: u64, to_ms: u64) -> Result<Vec<(u64, Frame)>, Error> {
+    let path = dir.join(FILE);
+    let copy = || {
+        let mut file = File::open(&path)?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Trouble::Locked),
+            locked => locked.map_err(io::Error::from)?,
+        }
+        let mut bytes = vec![];
+        (&mut file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > FILE_BYTES_MAX {
+            true => Err(Trouble::Damaged("it is too long".into())),
+            false => Ok(bytes),
+        }
+    };
+    let of_copy = |bytes: Vec<u8>| {
+        let memory = InMemoryBackend::new();
+        memory.set_len(bytes.len() as u64)?;
+        memory.write(0, &bytes)?;
+        drop(bytes);
+        guarded(|| {
+            let transaction = database(memory)?.begin_read()?;
+            let Some((last_ms, clock)) = last(&transaction)? else { return Ok(vec![]) };
+            let (at_ms, unix_ms) = (i128::from(last_ms), i128::from(clock.unix_ms));
+            let shifted =
+                |ms: u64, by: i128| (i128::from(ms) + by).clamp(0, u64::MAX.into()) as u64;
+            let (from_ms, to_ms) =
+                (shifted(from_ms, at_ms - unix_ms), shifted(to_ms, at_ms - unix_ms));
+            let frames = frames(&transaction, from_ms, to_ms)?;
+            let dated = |(ms, frame, _)| (shifted(ms, unix_ms - at_ms), frame);
+            Ok(frames.into_iter().map(dated).collect())
+        })
+    };
+    match locked(copy).and_then(of_copy) {
+        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Error::Missing { dir: dir.into() })
+        }
+        read => read.map_err(|trouble| error(path, trouble)),
+    }
+}
+
+/// Time and clock of the last frame.
+fn last(transaction: &ReadTransaction) -> Result<Option<(u64, Clock)>, Trouble> {
+    Ok(match transaction.open_table(FRAMES) {
+        Err(TableError::TableDoesNotExist(_)) => None,
+        table => match table?.last()? {
+            None => None,
+            Some((at_ms, bytes)) => {
+                let damaged = || Trouble::Damaged("the last frame cannot be read".into());
+                let frame = Frame::decode(bytes.value()).ok_or_else(damaged)?;
+                Some((at_ms.value(), frame.clock))
+            }
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Program};
+    use corebeat_machine::TimeShares;
+
+    /// Programs have names, changes and shares as on a real host.
+    #[test]
+    fn day_of_a_hundred_programs_fits_into_the_file() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let names = ["postgres", "python3", "cc1plus", "chrome", "java", "node", "ld.lld", "nginx"];
+        let program = |n: i32| {
+            let mut share = || Some(random.f64());
+            let [user, system, wait, sleep, lock, park, spin] = [(); 7].map(|()| share());
+            Program {
+                pid: Some(100_000 + 37 * n),
+                name: names[n as usize % names.len()].into(),
+                policy: "auto".into(),
+                changes: vec!["class batch".into(), "slice 100 ms".into()],
+                span_ms: 1000,
+                thread_ms: random.u64(1000..64_000),
+                threads: random.usize(1..64),
+                shares: TimeShares { user, system, wait, sleep, lock, park, spin },
+                ago_ms: random.u64(..500),
+            }
+        };
+        let frame = Frame { programs: (0..100).map(program).collect(), ..Frame::default() };
+        let group = |n| {
+            let (rate, rate_max) = (Some(random.f64() * 100.0), Some(30.0));
+            Group {
+                owner: 1000,
+                group: n,
+                pids: vec![n],
+                members: 8,
+                rate,
+                rate_max,
+                ..Group::default()
+            }
+        };
+        let frame = Frame { groups: (0..64).map(group).collect(), ..frame };
+        let frames = 600 + 660 + 1320;
+        let length = frame.encode().len();
+        assert!(cost(length) * frames <= COST_MAX, "{length}");
+        assert_eq!(Frame::decode(&frame.encode()).unwrap().programs.len(), 100);
+    }
+}
