@@ -79,13 +79,17 @@
 //! A clock that is set while the host is off cannot be distinguished from time that has passed.
 
 mod error;
+mod file;
 mod frame;
+mod read;
 mod recorder;
 mod report;
 mod store;
 
 pub use error::Error;
+pub use file::FILE_BYTES_MAX;
 pub use frame::{Clock, Frame, Group, Program};
+pub use read::{FILE, read};
 pub use recorder::{Recorder, WRITE_EACH};
 pub use report::{ClaimReport, GroupReport, Missing, ProgramReport, Rate, Report};
-pub use store::{AGE_MS_MAX, FILE, FILE_BYTES_MAX, Store, read};
+pub use store::{AGE_MS_MAX, Store};

@@ -106,8 +106,12 @@ impl<R: FnMut(String)> Writer<R> {
         }
     }
 
-    /// Writes the frames that wait.
+    /// Writes the frames that wait. A daemon that has failed to start has none, and leaves the
+    /// folder as it was.
     fn write(&mut self) {
+        if self.frames.is_empty() {
+            return;
+        }
         match self.try_write() {
             Ok(()) => {
                 self.frames.clear();
@@ -141,9 +145,7 @@ impl<R: FnMut(String)> Writer<R> {
                 none.insert(store)
             }
         };
-        if !self.frames.is_empty() {
-            store.append(self.frames.make_contiguous())?.into_iter().for_each(&mut self.report);
-        }
+        store.append(self.frames.make_contiguous())?.into_iter().for_each(&mut self.report);
         Ok(())
     }
 }
@@ -183,6 +185,15 @@ mod tests {
         let frames = crate::read(&to_folder, 0, u64::MAX).unwrap();
         let found: Vec<_> = frames.iter().map(|(at, frame)| (*at, frame.begins)).collect();
         assert_eq!(found, [(1000, true), (2000, false), (3000, false)]);
+    }
+
+    #[test]
+    fn daemon_without_an_update_leaves_the_folder_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sender, recorder) = Recorder::start(dir.path().into(), |_| {}).unwrap();
+        drop(sender);
+        recorder.finish();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

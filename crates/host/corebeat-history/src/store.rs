@@ -1,30 +1,19 @@
-//! The file of the history: one table of frames by time, which ages in place.
+//! The writer of the history, whose frames age in place.
 
 use crate::Error;
+use crate::file::{FILE_BYTES_MAX, Trouble, create, transact};
 use crate::frame::{Clock, Frame};
-use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{
-    Database, DatabaseError, ReadTransaction, ReadableTable, StorageBackend, Table,
-    TableDefinition, TableError, TableHandle,
-};
+use crate::read::{FILE, FRAMES, visit};
+use redb::Table;
 use rustix::fs::{FlockOperation, flock};
-use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Name of the file in its folder.
-pub const FILE: &str = "history.redb";
 /// Name of the file whose lock the writing process holds. A reader locks the history itself.
 const LOCK: &str = "history.lock";
-/// Largest size of the file, in bytes.
-pub const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Largest sum of the costs of all frames, in bytes. redb doubles a file that is too small, and a
 /// transaction writes new pages before it frees the old ones: half of the file holds them all.
 const COST_MAX: u64 = 24 << 20;
@@ -35,17 +24,6 @@ const LEVELS: [(u64, u64); 2] = [(2 * 3_600_000, 60_000), (600_000, 10_000)];
 /// Longest time between two frames that is no gap, in milliseconds: an update of a busy host is
 /// late.
 pub(crate) const GAP_MS: u64 = 3_000;
-/// Memory for pages of the file, in bytes.
-const CACHE_BYTES: usize = 4 << 20;
-/// Time after which a reader or writer gives up to wait for the other.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two attempts to lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
-/// Frames by the end of their spans, in milliseconds of a time that never jumps: it begins as the
-/// wall clock, and goes on as the clock since the boot. The last frame has the present difference
-/// to the wall clock.
-const FRAMES: TableDefinition<u64, &[u8]> = TableDefinition::new("corebeat-frames-1");
 
 /// The history of one daemon.
 #[derive(Debug)]
@@ -84,36 +62,6 @@ fn cost(length: usize) -> u64 {
     }
 }
 
-/// Reason for the failure of an access to the file.
-#[derive(Debug)]
-enum Trouble {
-    Locked,
-    Io(io::Error),
-    /// The file would exceed [`FILE_BYTES_MAX`].
-    Full,
-    Damaged(String),
-}
-
-impl<E: Into<redb::Error>> From<E> for Trouble {
-    fn from(error: E) -> Trouble {
-        match error.into() {
-            redb::Error::DatabaseAlreadyOpen => Trouble::Locked,
-            redb::Error::Io(e) if e.get_ref().is_some_and(|e| e.is::<Bound>()) => Trouble::Full,
-            redb::Error::Io(e)
-                if !matches!(
-                    e.kind(),
-                    io::ErrorKind::InvalidData
-                        | io::ErrorKind::InvalidInput
-                        | io::ErrorKind::UnexpectedEof
-                ) =>
-            {
-                Trouble::Io(e)
-            }
-            other => Trouble::Damaged(other.to_string()),
-        }
-    }
-}
-
 impl Store {
     /// Opens or creates the history in a folder, to write it. A damaged file is moved aside.
     /// Returns a line about that as well.
@@ -132,10 +80,10 @@ impl Store {
         let line = match store.load() {
             Err(Trouble::Damaged(why)) => {
                 let line = store.move_aside(&why)?;
-                store.load().map_err(|trouble| store.error(trouble))?;
+                store.load().map_err(|trouble| trouble.error(store.path()))?;
                 Some(line)
             }
-            loaded => loaded.map(|()| None).map_err(|trouble| store.error(trouble))?,
+            loaded => loaded.map(|()| None).map_err(|trouble| trouble.error(store.path()))?,
         };
         Ok((store, line))
     }
@@ -147,15 +95,15 @@ impl Store {
 
     /// Checks the whole file, and reads the index.
     fn load(&mut self) -> Result<(), Trouble> {
-        let frames = transact(&self.path(), |db| {
+        let (mut index, mut last) = (Index::new(), None);
+        transact(&self.path(), |db| {
             db.check_integrity()?;
-            frames(&db.begin_read()?, 0, u64::MAX)
+            visit(&db.begin_read()?, |at_ms, frame, length| {
+                index.insert(at_ms, Entry::of(at_ms, &frame, length));
+                last = Some((at_ms, frame.clock));
+            })
         })?;
-        self.last = frames.last().map(|(at_ms, frame, _)| (*at_ms, frame.clock));
-        self.index = frames
-            .iter()
-            .map(|(at, frame, length)| (*at, Entry::of(*at, frame, *length)))
-            .collect();
+        (self.index, self.last) = (index, last);
         Ok(())
     }
 
@@ -176,7 +124,7 @@ impl Store {
             lines.push(line);
             added = self.add(frames, &mut lines);
         }
-        added.map(|()| lines).map_err(|trouble| self.error(trouble))
+        added.map(|()| lines).map_err(|trouble| trouble.error(self.path()))
     }
 
     fn add(&mut self, frames: &[Frame], lines: &mut Vec<String>) -> Result<(), Trouble> {
@@ -225,13 +173,20 @@ impl Store {
         Ok(())
     }
 
-    /// Moves the file aside, and returns a line about it.
+    /// Moves the file aside, and returns a line about it. One such file is kept, so that a disk
+    /// that damages files again and again is not filled.
     fn move_aside(&mut self, why: &str) -> Result<String, Error> {
         let path = self.path();
+        let failed = |source| Error::File { path: path.clone(), source };
+        let prefix = format!("{FILE}.damaged-");
+        for entry in std::fs::read_dir(&self.dir).map_err(failed)?.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                std::fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let date = corebeat_web::utc(now.as_secs_f64()).replace(' ', "T").replace(':', "");
-        let aside = self.dir.join(format!("{FILE}.damaged-{date}"));
-        let failed = |source| Error::File { path: path.clone(), source };
+        let aside = self.dir.join(prefix + &date);
         std::fs::rename(&path, &aside).map_err(failed)?;
         (self.index, self.last) = (Index::new(), None);
         Ok(format!(
@@ -248,10 +203,6 @@ impl Store {
         (self.index, self.last) = (Index::new(), None);
         Ok(format!("the history has reached {} MiB; a new history begins", FILE_BYTES_MAX >> 20))
     }
-
-    fn error(&self, trouble: Trouble) -> Error {
-        error(self.path(), trouble)
-    }
 }
 
 fn insert(
@@ -264,15 +215,6 @@ fn insert(
     index.insert(at_ms, Entry::of(at_ms, frame, bytes.len()));
     table.insert(at_ms, &bytes[..])?;
     Ok(())
-}
-
-fn error(path: PathBuf, trouble: Trouble) -> Error {
-    match trouble {
-        Trouble::Locked => Error::Locked { path },
-        Trouble::Io(source) => Error::File { path, source },
-        Trouble::Full => Error::File { path, source: io::ErrorKind::FileTooLarge.into() },
-        Trouble::Damaged(why) => Error::Damaged { path, why },
-    }
 }
 
 /// Time of a frame with this clock, after the last frame.
@@ -319,187 +261,6 @@ fn merges(index: &Index, now_ms: u64) -> Vec<Vec<u64>> {
 /// Whether there is a gap between the end of a frame and the start of the next one.
 pub(crate) fn is_gap(end_ms: u64, start_ms: u64) -> bool {
     start_ms.saturating_sub(end_ms) > GAP_MS
-}
-
-/// A file that does not exceed [`FILE_BYTES_MAX`].
-#[derive(Debug)]
-struct Bounded(FileBackend);
-
-/// A file would exceed [`FILE_BYTES_MAX`].
-#[derive(Debug, thiserror::Error)]
-#[error("the file has reached its largest size")]
-struct Bound;
-
-impl StorageBackend for Bounded {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        self.0.read(offset, len)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        if len > FILE_BYTES_MAX {
-            return Err(io::Error::other(Bound));
-        }
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self, eventual: bool) -> io::Result<()> {
-        self.0.sync_data(eventual)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
-    }
-}
-
-/// Creates or opens a file of this user alone.
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// Opens the file for one access. The lock of the file is held meanwhile, and not longer, so that
-/// reports read the file of a running daemon.
-fn transact<T>(
-    path: &Path,
-    access: impl FnOnce(&mut Database) -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
-    let backend = locked(|| FileBackend::new(create(path)?).map_err(Trouble::from))?;
-    guarded(|| access(&mut database(Bounded(backend))?))
-}
-
-fn database(backend: impl StorageBackend) -> Result<Database, DatabaseError> {
-    let mut builder = Database::builder();
-    // The format of redb 3 and later as well.
-    builder.set_cache_size(CACHE_BYTES).create_with_file_format_v3(true);
-    builder.create_with_backend(backend)
-}
-
-/// Repeats an attempt to lock the file for a second.
-fn locked<T>(mut attempt: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
-    let attempts = LOCK_PATIENCE.as_millis() / LOCK_PAUSE.as_millis();
-    for _ in 0..attempts {
-        match attempt() {
-            Err(Trouble::Locked) => thread::sleep(LOCK_PAUSE),
-            done => return done,
-        }
-    }
-    Err(Trouble::Locked)
-}
-
-/// Makes a panic an error: redb validates what it reads, but panics where the length of the file
-/// contradicts its header. The message of such a panic is not printed, because the error has its
-/// own.
-fn guarded<T>(access: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let others = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !IS_GUARDED.get() {
-                others(info);
-            }
-        }));
-    });
-    IS_GUARDED.set(true);
-    let done = catch_unwind(AssertUnwindSafe(access));
-    IS_GUARDED.set(false);
-    done.unwrap_or_else(|_| Err(Trouble::Damaged("its parts contradict each other".into())))
-}
-
-thread_local! {
-    /// Whether this thread is in [`guarded`].
-    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The frames that end within these times, each with its time and its size in the file.
-fn frames(
-    transaction: &ReadTransaction,
-    from_ms: u64,
-    to_ms: u64,
-) -> Result<Vec<(u64, Frame, usize)>, Trouble> {
-    let table = match transaction.open_table(FRAMES) {
-        Err(TableError::TableDoesNotExist(_)) => {
-            let other = transaction.list_tables()?.next();
-            return match other {
-                Some(other) => Err(Trouble::Damaged(format!("it has a table {}", other.name()))),
-                None => Ok(vec![]),
-            };
-        }
-        table => table?,
-    };
-    let mut frames = vec![];
-    for row in table.range(from_ms..=to_ms)? {
-        let (at_ms, bytes) = row?;
-        let frame = Frame::decode(bytes.value());
-        let damaged = || Trouble::Damaged(format!("the frame at {} cannot be read", at_ms.value()));
-        frames.push((at_ms.value(), frame.ok_or_else(damaged)?, bytes.value().len()));
-    }
-    Ok(frames)
-}
-
-/// Reads the frames of a folder that end within these times of the wall clock, in milliseconds
-/// since 1970, each with the end of its span. The file is copied to memory under its lock: a report
-/// needs no permission to write the file, and the daemon does not wait for the report.
-///
-/// # Errors
-/// [`Error`] if there is no history, or it cannot be read.
-pub fn read(dir: &Path, from_ms: u64, to_ms: u64) -> Result<Vec<(u64, Frame)>, Error> {
-    let path = dir.join(FILE);
-    let copy = || {
-        let mut file = File::open(&path)?;
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Trouble::Locked),
-            locked => locked.map_err(io::Error::from)?,
-        }
-        let mut bytes = vec![];
-        (&mut file).take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        match bytes.len() as u64 > FILE_BYTES_MAX {
-            true => Err(Trouble::Damaged("it is too long".into())),
-            false => Ok(bytes),
-        }
-    };
-    let of_copy = |bytes: Vec<u8>| {
-        let memory = InMemoryBackend::new();
-        memory.set_len(bytes.len() as u64)?;
-        memory.write(0, &bytes)?;
-        drop(bytes);
-        guarded(|| {
-            let transaction = database(memory)?.begin_read()?;
-            let Some((last_ms, clock)) = last(&transaction)? else { return Ok(vec![]) };
-            let (at_ms, unix_ms) = (i128::from(last_ms), i128::from(clock.unix_ms));
-            let shifted =
-                |ms: u64, by: i128| (i128::from(ms) + by).clamp(0, u64::MAX.into()) as u64;
-            let (from_ms, to_ms) =
-                (shifted(from_ms, at_ms - unix_ms), shifted(to_ms, at_ms - unix_ms));
-            let frames = frames(&transaction, from_ms, to_ms)?;
-            let dated = |(ms, frame, _)| (shifted(ms, unix_ms - at_ms), frame);
-            Ok(frames.into_iter().map(dated).collect())
-        })
-    };
-    match locked(copy).and_then(of_copy) {
-        Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::Missing { dir: dir.into() })
-        }
-        read => read.map_err(|trouble| error(path, trouble)),
-    }
-}
-
-/// Time and clock of the last frame.
-fn last(transaction: &ReadTransaction) -> Result<Option<(u64, Clock)>, Trouble> {
-    Ok(match transaction.open_table(FRAMES) {
-        Err(TableError::TableDoesNotExist(_)) => None,
-        table => match table?.last()? {
-            None => None,
-            Some((at_ms, bytes)) => {
-                let damaged = || Trouble::Damaged("the last frame cannot be read".into());
-                let frame = Frame::decode(bytes.value()).ok_or_else(damaged)?;
-                Some((at_ms.value(), frame.clock))
-            }
-        },
-    })
 }
 
 #[cfg(test)]

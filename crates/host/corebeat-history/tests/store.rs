@@ -6,6 +6,7 @@ use corebeat_history::{
 use corebeat_machine::TimeShares;
 use corebeat_test_group::TestGroup;
 use corebeat_web::Decision;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -110,6 +111,18 @@ fn a_second_process_cannot_write_and_can_read() {
 }
 
 #[test]
+fn writer_waits_a_second_for_a_reader_and_then_writes_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let file = fs::File::open(store.path()).unwrap();
+    flock(&file, FlockOperation::LockShared).unwrap();
+    assert!(matches!(store.append(&[frame(0, 1.0)]), Err(Error::Locked { .. })));
+    drop(file);
+    store.append(&[frame(0, 1.0)]).unwrap();
+    assert_eq!(all(dir.path()).len(), 1);
+}
+
+#[test]
 fn clock_that_is_set_moves_the_history_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
@@ -174,6 +187,7 @@ fn damaged_and_foreign_files_are_moved_aside() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, &content).unwrap();
+        fs::write(dir.path().join(format!("{FILE}.damaged-earlier")), "").unwrap();
         let (mut store, line) = Store::open(dir.path()).unwrap();
         let line = line.unwrap();
         assert!(line.contains("damaged or foreign") && !line.contains('\n'), "{line}");

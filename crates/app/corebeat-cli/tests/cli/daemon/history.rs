@@ -1,7 +1,9 @@
 //! The history of the daemon, and `corebeat report`.
 
+use super::web::Browser;
 use super::{FAST, Place};
 use crate::{Running, assert_refused, command, json, listens, signal, stderr, stdout, until};
+use corebeat_test_group::TestGroup;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,4 +97,27 @@ fn report_without_a_history_or_a_period_is_refused() {
     assert!(!place.path("page").exists());
     assert_refused(&place.report(&["--html", "page"]), 1, "is damaged or no history");
     assert!(!place.path("page").exists(), "a failed report leaves no new file");
+}
+
+#[test]
+fn page_of_a_period_is_drawn_in_a_browser() {
+    let group = TestGroup::new();
+    let Some(mut browser) = Browser::start(&group) else { return };
+    let place = Place::new();
+    let daemon = place.daemon_with_history();
+    let _program = place.program(1);
+    let page = place.path("page.html");
+    until(|| place.metric("corebeat_actions_done_total") > 0.0);
+    end(daemon);
+    let done = place.report(&["--since", "1m", "--html", page.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    browser.open(&format!("file://{}", page.display()));
+    browser.until(
+        "[...document.querySelectorAll('#programs path')].some((path) => \
+         path.getAttribute('d').length > 20)",
+    );
+    browser.until("document.querySelector('#groups path.rate').getAttribute('d').length > 5");
+    browser.until("document.querySelector('#groups path.band').getAttribute('d').length > 5");
+    assert_eq!(browser.value("document.querySelectorAll('#groups tbody tr').length"), 1);
+    browser.assert_clean();
 }
