@@ -149,3 +149,31 @@ thread_local! {
     /// Whether this thread is in [`guarded`].
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redb::{ReadableTableMetadata, TableDefinition};
+
+    #[test]
+    fn transaction_beyond_the_bound_fails_and_changes_nothing() {
+        const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("t");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let write = |bytes: &[u8]| {
+            transact(&path, |db| {
+                let transaction = db.begin_write()?;
+                transaction.open_table(TABLE)?.insert(bytes.len() as u64, bytes)?;
+                transaction.commit()?;
+                Ok(())
+            })
+        };
+        write(b"small").unwrap();
+        let large = write(&vec![1; FILE_BYTES_MAX as usize / 2]);
+        assert!(matches!(large, Err(Trouble::Full)), "{large:?}");
+        assert!(path.metadata().unwrap().len() <= FILE_BYTES_MAX);
+        write(b"next").unwrap();
+        let rows = transact(&path, |db| Ok(db.begin_read()?.open_table(TABLE)?.len()?));
+        assert_eq!(rows.unwrap(), 2);
+    }
+}

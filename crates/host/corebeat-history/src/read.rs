@@ -34,7 +34,7 @@ fn table(
     }
 }
 
-fn decode(at_ms: u64, bytes: &[u8]) -> Result<Frame, Trouble> {
+pub(crate) fn decode(at_ms: u64, bytes: &[u8]) -> Result<Frame, Trouble> {
     let damaged = || Trouble::Damaged(format!("the frame at {at_ms} cannot be read"));
     Frame::decode(bytes).ok_or_else(damaged)
 }

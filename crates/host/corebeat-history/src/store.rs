@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::file::{FILE_BYTES_MAX, Trouble, create, transact};
 use crate::frame::{Clock, Frame};
-use crate::read::{FILE, FRAMES, visit};
+use crate::read::{FILE, FRAMES, decode, visit};
 use redb::Table;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
@@ -150,9 +150,9 @@ impl Store {
                 let mut parts = vec![];
                 for key in keys {
                     index.remove(&key);
-                    let removed = table.remove(key)?;
-                    let frame = removed.and_then(|bytes| Frame::decode(bytes.value()));
-                    parts.extend(frame.map(|frame| (key, frame)));
+                    if let Some(bytes) = table.remove(key)? {
+                        parts.push((key, decode(key, bytes.value())?));
+                    }
                 }
                 if let Some((at_ms, frame)) = Frame::merged(parts) {
                     insert(&mut table, &mut index, at_ms, &frame)?;
@@ -160,7 +160,7 @@ impl Store {
             }
             let mut excess = index.values().map(|entry| entry.cost).sum::<u64>();
             while let Some(entry) = index.first_entry()
-                && (excess > COST_MAX || entry.key() + AGE_MS_MAX < now_ms)
+                && (excess > COST_MAX || entry.key().saturating_add(AGE_MS_MAX) < now_ms)
             {
                 table.remove(entry.key())?;
                 excess -= entry.remove().cost;
@@ -230,7 +230,7 @@ fn next_ms(last: Option<(u64, Clock)>, clock: Clock) -> u64 {
 
 /// A line if the wall clock was set between two frames, by more than it drifts.
 fn jump((from_ms, from): (u64, Clock), (to_ms, to): (u64, Clock)) -> Option<String> {
-    let offset_ms = |at_ms: u64, clock: Clock| clock.unix_ms as i64 - at_ms as i64;
+    let offset_ms = |at_ms: u64, clock: Clock| i128::from(clock.unix_ms) - i128::from(at_ms);
     let by_ms = offset_ms(to_ms, to) - offset_ms(from_ms, from);
     let seconds = by_ms.unsigned_abs() / 1000;
     (seconds >= 2).then(|| {
@@ -244,7 +244,8 @@ fn merges(index: &Index, now_ms: u64) -> Vec<Vec<u64>> {
     let span_of = |at_ms: u64| {
         LEVELS.iter().find_map(|(age_ms, span_ms)| {
             let number = at_ms.div_ceil(*span_ms);
-            (number * span_ms + age_ms <= now_ms).then_some((*span_ms, number))
+            let end_ms = number.saturating_mul(*span_ms);
+            (end_ms.saturating_add(*age_ms) <= now_ms).then_some((*span_ms, number))
         })
     };
     let frames: Vec<(&u64, &Entry)> = index.iter().collect();
