@@ -3,17 +3,21 @@
 mod status;
 
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
+#[cfg(feature = "all-commands")]
+use corebeat_daemon::Log;
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
     Token, WebPage,
 };
+#[cfg(feature = "all-commands")]
+use corebeat_history::Recorder;
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
 use corebeat_wire::socket;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,6 +45,11 @@ pub(crate) struct Options {
     /// Serve the web page only to browsers that have the token in this file
     #[arg(long, value_name = "FILE", requires = "web")]
     web_token: Option<PathBuf>,
+    /// Record the last day in this folder, for 'corebeat report' [default folder:
+    /// $COREBEAT_STATE_DIR, else /var/lib/corebeat (root) or $XDG_STATE_HOME/corebeat]
+    #[cfg(feature = "all-commands")]
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    history: Option<Option<PathBuf>>,
     /// Sample the heartbeats every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 100,
@@ -259,10 +268,33 @@ pub(crate) fn main(options: Options) -> Done {
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()
         .map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
-    Daemon::open(how).and_then(|daemon| daemon.run(stop.as_fd())).map_err(|ended| match ended {
+    #[cfg(feature = "all-commands")]
+    let recorder = options.history.map(|dir| record(dir, &mut how)).transpose()?;
+    let ended = serve(how, stop.as_fd());
+    // The daemon has undone its changes. Its last observations may wait for the disk.
+    #[cfg(feature = "all-commands")]
+    recorder.into_iter().for_each(Recorder::finish);
+    ended?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the thread that writes the history.
+#[cfg(feature = "all-commands")]
+fn record(dir: Option<PathBuf>, how: &mut How) -> Result<Recorder, Failure> {
+    let dir = dir.map_or_else(state_dir, Ok)?;
+    let log = Log::new(how.log);
+    let report = move |line| log.write(Level::Warning, line);
+    let started = Recorder::start(dir, report);
+    let (updates, recorder) =
+        started.map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))?;
+    how.history = Some(updates);
+    Ok(recorder)
+}
+
+fn serve(how: How, stop: BorrowedFd<'_>) -> Result<(), Failure> {
+    Daemon::open(how).and_then(|daemon| daemon.run(stop)).map_err(|ended| match ended {
         Ended::Own(e) if e.is_usage() => Failure::usage(e),
         Ended::Own(e) => Failure::internal(e),
         Ended::Host(e) => e.into(),
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -2,7 +2,7 @@
 //!
 //! Place in the loop: app; uses every layer. One file per command. The commands `net`, `rewrite`,
 //! `top`, and the families `trace`, `sim` and `verify` are separate crates. A build without the
-//! feature `libraries` has no `net`, `rewrite`, `trace`, `probe` and `verify`.
+//! feature `all-commands` has only the commands that observe or steer programs.
 //!
 //! The exit status follows `env`: 125 for a failure of Corebeat, 126 for a program that cannot be
 //! started, and 127 for a program that does not exist. It is 2 for a mistake on the command line,
@@ -17,6 +17,8 @@ mod demo;
 mod doctor;
 mod generate;
 mod plot;
+#[cfg(feature = "all-commands")]
+mod report;
 mod restore;
 mod run;
 mod stack;
@@ -114,6 +116,9 @@ enum Command {
     Probe(probe::Command),
     /// Serve heartbeats, goals and claims of programs on this host, and steer the programs
     Daemon(daemon::Options),
+    /// Report what happened on this host in the last day, from the history of the daemon
+    #[cfg(feature = "all-commands")]
+    Report(report::Options),
     /// Write man pages and completions for bash, zsh and fish into a folder
     Generate(generate::Options),
 }
@@ -243,6 +248,8 @@ fn run_command() -> ExitCode {
         #[cfg(feature = "all-commands")]
         Command::Probe(command) => probe::main(command),
         Command::Daemon(options) => daemon::main(options),
+        #[cfg(feature = "all-commands")]
+        Command::Report(options) => report::main(options),
         Command::Generate(options) => generate::main(options, Cli::command()),
     };
     done.unwrap_or_else(|failure| failure.report())

@@ -9,13 +9,14 @@ use crate::limit::{
 use crate::log::{Level, Log};
 use crate::metric::{self, Counts};
 use crate::notify::Notify;
+use crate::outlet::{Outlet, Outlets, event};
 use crate::peer::Peer;
 use crate::selection::Selection;
 use crate::session::Session;
 use crate::socket::{LockedSocket, OwnFolder, Scope};
 use crate::steer::Steer;
 use crate::watchdog::{Now, Verdict, Watchdog};
-use crate::web::{Web, WebPage, event};
+use crate::web::{Web, WebPage};
 use crate::{Error, Failure};
 use corebeat_host::Periods;
 use corebeat_linux::{ShortSlice, restore_all};
@@ -29,6 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 
 /// Number of a connection. Numbers are never reused.
 type ClientId = u64;
@@ -59,6 +61,9 @@ pub struct Options {
     pub metrics: Option<Place>,
     /// The web page, if one is served.
     pub web: Option<WebPage>,
+    /// Receives the state of the host each second, for a history. The daemon never waits for the
+    /// receiver: what does not fit into the channel is left out.
+    pub history: Option<SyncSender<Update>>,
     /// Time from one sample of the heartbeats to the next, in nanoseconds.
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
@@ -73,7 +78,7 @@ pub struct Options {
 
 impl Options {
     /// Default options: samples every 100 ms, observations every 500 ms, no metrics, no web
-    /// page, log level info, and a socket in an existing folder.
+    /// page, no history, log level info, and a socket in an existing folder.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
         let log = Level::Info;
@@ -83,6 +88,7 @@ impl Options {
             scope,
             metrics: None,
             web: None,
+            history: None,
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
@@ -102,7 +108,7 @@ pub struct Daemon {
     _folder: Option<OwnFolder>,
     listener_paused_until_ns: u64,
     metrics: Option<Server>,
-    web: Option<Web>,
+    outlets: Outlets,
     host: Host,
     clients: BTreeMap<ClientId, Client>,
     next_client: ClientId,
@@ -143,7 +149,7 @@ impl Daemon {
     /// # Errors
     /// [`Failure`] if the socket, the metrics or the web page cannot be created, the web page needs
     /// a token, or the host cannot be observed.
-    pub fn open(options: Options) -> Result<Daemon, Failure> {
+    pub fn open(mut options: Options) -> Result<Daemon, Failure> {
         let log = Log::new(options.log);
         options
             .web
@@ -165,13 +171,15 @@ impl Daemon {
             let failed = |e| Error::page("the web page", "--web", page.place(), e);
             let server = Server::open(page.place()).map_err(failed)?;
             let failed = |source| Error::System { what: "start the web page", source };
-            Web::start(page, server, now().awake_ns).map_err(failed)
+            Web::start(page, server).map_err(failed)
         });
         let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
         let own = rustix::process::geteuid().as_raw();
         let user = Some(own).filter(|_| options.scope == Scope::User);
-        let steer = Steer::new(&options.state_dir, &options.steering, user, web.is_some())?;
+        let history = options.history.take().map(Outlet::new);
+        let outlets = Outlets::new(web, history, now().awake_ns);
+        let steer = Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
         let mut daemon = Daemon {
             log,
             notify: Notify::of_environment(),
@@ -179,7 +187,7 @@ impl Daemon {
             _folder: folder,
             listener_paused_until_ns: 0,
             metrics,
-            web,
+            outlets,
             host: Host::new(steer.topology().clone()),
             clients: BTreeMap::new(),
             next_client: 0,
@@ -220,6 +228,8 @@ impl Daemon {
         let short_slice =
             matches!(self.options.steering, Steering::Auto(_)).then(ShortSlice::request);
         let served = self.serve(stop);
+        // The history has the last second as well.
+        self.hand_over(now());
         drop(short_slice);
         self.notify.send("STOPPING=1");
         log_restored(&self.log, &self.steer.restore());
@@ -281,7 +291,7 @@ impl Daemon {
             self.threads_at_ns,
             self.alive_at_ns,
             self.host.arbiter.due_ns(),
-            self.web.as_ref().map(|web| web.due_ns),
+            self.outlets.due_ns(),
         ];
         let clients = self.clients.values().filter_map(|c| c.wake_at_ns(now_ns));
         let others = self.metrics.as_ref().and_then(|page| page.wake_at_ns(now_ns)).into_iter();
@@ -406,11 +416,17 @@ impl Daemon {
         server.serve(now_ns, &mut |request| metric::answer(request, all, text));
     }
 
-    /// Hands the state of the host to the web page, if an update is due.
+    /// Hands the state of the host to the web page and the history, if an update is due.
     fn publish(&mut self) {
-        let Some(web) = &mut self.web else { return };
-        let at_ns = now().awake_ns;
-        if web.due_ns > at_ns {
+        let Some(due_ns) = self.outlets.due_ns() else { return };
+        let now = now();
+        if due_ns <= now.awake_ns {
+            self.hand_over(now);
+        }
+    }
+
+    fn hand_over(&mut self, now: Now) {
+        if !self.outlets.are_used() {
             return;
         }
         let claim = |c: host::Claim| Claim {
@@ -420,15 +436,15 @@ impl Daemon {
             cpus: c.cpus,
             keep: c.keep,
         };
-        web.publish(Update {
-            at_ns,
+        let update = Update {
             steering: self.counts.steering,
             programs: self.steer.on_page(),
-            groups: web.groups(self.host.registry.groups(), at_ns),
             claims: self.host.arbiter.list(None).claims.into_iter().map(claim).collect(),
-            decisions: vec![],
             notes: self.host.notes.clone(),
-        });
+            ..Update::default()
+        };
+        let groups: Vec<_> = self.host.registry.groups().collect();
+        self.outlets.publish(update, &groups, now);
     }
 
     /// Serves connections whose pause or time limit has ended.
@@ -515,7 +531,7 @@ impl Daemon {
         self.host.steered = self.steer.steered();
         for line in self.steer.take_events() {
             self.log.write(Level::Debug, &line);
-            self.show(now.awake_ns, event(line));
+            self.outlets.note(now.awake_ns, event(line));
         }
         self.counts.cycles += 1;
         applied.iter().for_each(|action| self.note(action, now.awake_ns));
@@ -525,7 +541,7 @@ impl Daemon {
             let program = self.steer.name(pid).unwrap_or_default().to_owned();
             let (pid, policy, outcome) = (Some(pid), policy.to_owned(), Outcome::Unchanged);
             let decision = Decision { pid, program, policy, why, outcome, ..event("no change") };
-            self.show(now.awake_ns, decision);
+            self.outlets.note(now.awake_ns, decision);
         }
         // From start to start: a cycle that takes the whole period delays the next one, and the
         // watchdog detects the delay.
@@ -542,23 +558,16 @@ impl Daemon {
                 let what = "the daemon is late, because the host is overloaded or the daemon was \
                             stopped; all changes are undone";
                 self.log.write(Level::Warning, what);
-                self.show(now().awake_ns, event(what));
+                self.outlets.note(now().awake_ns, event(what));
                 log_restored(&self.log, &self.steer.restore());
             }
             Verdict::CaughtUp => {
                 let what = "the daemon is in time again, and acts";
                 self.log.write(Level::Notice, what);
-                self.show(now().awake_ns, event(what));
+                self.outlets.note(now().awake_ns, event(what));
             }
             Verdict::Slept => self.log.write(Level::Info, "the host was suspended"),
             Verdict::Act | Verdict::Late => {}
-        }
-    }
-
-    /// Adds a decision to the web page.
-    fn show(&mut self, at_ns: u64, decision: Decision) {
-        if let Some(web) = &mut self.web {
-            web.note(at_ns, decision);
         }
     }
 
@@ -594,7 +603,7 @@ impl Daemon {
             outcome,
             ..event(action.decision.action.to_string())
         };
-        self.show(action.at_ns, decision);
+        self.outlets.note(action.at_ns, decision);
     }
 
     /// Sends the keep-alive message to the service manager.
@@ -612,6 +621,7 @@ impl Daemon {
         self.counts.clients = self.clients.len();
         self.counts.programs = self.steer.count();
         self.counts.claims = self.host.arbiter.count();
+        self.counts.history_left_out = self.outlets.history_left_out();
         self.counts.steering = self.options.steering != Steering::None
             && !self.watchdog.is_late()
             && self.steer.can_act();

@@ -26,7 +26,8 @@
 //!   /proc: all processes --> busy (selection) --programs--> auto ->     auto), act, journal
 //!   one thread: wait, serve ready clients, sample, cycle;          |      ^
 //!                                                                  |  watchdog: delays of cycles
-//!   browsers <==http==> web (a thread of its own) <--updates-------'
+//!   browsers <==http==> web (a thread of its own) <--outlet--------+
+//!   history (of the caller) <------------------------outlet--------'
 //! ```
 //!
 //! The kernel identifies the process behind a socket, by a pidfd, and its user (`peer`). The daemon
@@ -34,7 +35,9 @@
 //! chosen the policy `auto` and the program uses the CPU; no message can name another process.
 //!
 //! A second thread closes unexpected descriptors (`closer`): a close may block for an unlimited
-//! time. A third one serves the web page (`web`), if one is requested.
+//! time. A third one serves the web page (`web`), if one is requested. The web page, and a history
+//! outside of this crate ([`Options::history`]), receive the state of the host each second
+//! (`outlet`).
 //!
 //! # Invariants
 //!
@@ -56,10 +59,10 @@
 //!    undone when it uses little CPU time
 //!    (`program_begins_above_the_threshold_and_is_released_after_quiet_seconds`), and when the
 //!    daemon ends or is killed (`program_that_uses_the_cpu_is_steered_and_left_as_it_was`).
-//! 7. The control loop never waits for the web page: updates are left out while their queue is full
-//!    (`publishing_never_waits_for_the_thread`). The connections to the page are bounded
-//!    (`many_connections_are_bounded_and_the_page_is_served_beside_them`), and slow readers miss
-//!    events (`slow_reader_of_events_misses_some_and_then_gets_everything`).
+//! 7. The control loop never waits for the web page or the history: updates are left out while
+//!    their queue is full (`publishing_never_waits_for_the_thread`). The connections to the page
+//!    are bounded (`many_connections_are_bounded_and_the_page_is_served_beside_them`), and slow
+//!    readers miss events (`slow_reader_of_events_misses_some_and_then_gets_everything`).
 //! 8. A browser gets the page only by a request of its user
 //!    (`name_of_another_host_is_refused_without_a_token`, `request_of_another_site_is_refused`),
 //!    and with the token, if there is one (`token_is_required_once_and_a_cookie_replaces_it`).
@@ -90,6 +93,7 @@ mod limit;
 mod log;
 mod metric;
 mod notify;
+mod outlet;
 mod peer;
 mod selection;
 mod session;
@@ -101,7 +105,7 @@ mod web;
 pub use daemon::{Daemon, Options, Steering};
 pub use error::{Error, Failure};
 pub use http::Place;
-pub use log::Level;
+pub use log::{Level, Log};
 pub use selection::{Pattern, Selection};
 pub use socket::Scope;
 pub use web::{InvalidToken, MissingToken, Token, WebPage};

@@ -19,7 +19,7 @@ pub enum Level {
 
 /// A writer of log lines.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub struct Log {
     /// Lines of lower importance are left out.
     level: Level,
     /// Whether standard error is the journal, which reads the level from the start of a line, and
@@ -30,12 +30,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(level: Level) -> Log {
+    /// Writes lines of this level and above.
+    pub fn new(level: Level) -> Log {
         Log { level, is_journal: is_journal(), pace: Pace::default(), left_out: 0 }
     }
 
     /// Writes a line. Neither a failed write nor a reader that does not read stops the daemon.
-    pub(crate) fn write(&self, level: Level, what: impl Display) {
+    pub fn write(&self, level: Level, what: impl Display) {
         if level > self.level {
             return;
         }

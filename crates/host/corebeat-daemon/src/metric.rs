@@ -21,6 +21,7 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
     pub(crate) actions_done: u64,
     pub(crate) actions_failed: u64,
+    pub(crate) history_left_out: u64,
 }
 
 /// Text of the page. Groups that other users may not list are included only if `all` is set.
@@ -57,6 +58,12 @@ pub(crate) fn text(counts: &Counts, groups: impl Iterator<Item = GroupInfo>, all
     );
     one("actions_done_total", counter, "Applied actions.", &counts.actions_done);
     one("actions_failed_total", counter, "Refused actions.", &counts.actions_failed);
+    one(
+        "history_left_out_total",
+        counter,
+        "Observations that the history lacks, because its thread was late.",
+        &counts.history_left_out,
+    );
     one("cpu_seconds_total", counter, "CPU time of the daemon.", &own_cpu_s());
     let may_see = |g: &GroupInfo| all || g.mode.permits_others(Role::Consumer);
     let groups: Vec<GroupInfo> = groups.filter(may_see).take(GROUPS_SHOWN_MAX).collect();
@@ -167,6 +174,11 @@ mod tests {
         let served: BTreeSet<&str> = types.filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(used.difference(&served).collect::<Vec<_>>(), [&""; 0]);
         let unused: Vec<_> = served.difference(&used).copied().collect();
-        assert_eq!(unused, ["corebeat_connections_total", "corebeat_group_beats_total"]);
+        let expected = [
+            "corebeat_connections_total",
+            "corebeat_group_beats_total",
+            "corebeat_history_left_out_total",
+        ];
+        assert_eq!(unused, expected);
     }
 }

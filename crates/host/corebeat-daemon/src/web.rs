@@ -1,27 +1,22 @@
 //! The web page of the host, served by a thread of its own.
 //!
-//! The control loop hands an [`Update`] over each second, through a queue that it never waits for:
-//! while the queue is full, updates are left out, and their decisions come with the next one.
+//! The control loop hands an [`Update`] over each second, and never waits for the thread
+//! (`outlet`).
 
 use crate::http::{Place, Request, Response, Server};
-use crate::limit::{
-    GROUPS_ON_PAGE_MAX, UPDATE_DECISIONS_MAX, UPDATE_EACH_NS, UPDATES_WAITING_MAX, WEB_NICE,
-    WEB_PAUSE,
-};
+use crate::limit::{UPDATES_WAITING_MAX, WEB_NICE, WEB_PAUSE};
+use crate::outlet::Outlet;
 use crate::socket::Scope;
-use corebeat_heartbeat::{GroupInfo, Role};
-use corebeat_linux::Listed;
 use corebeat_sync::quiet;
-use corebeat_web::{Claim, Decision, Group, Machine, Part, State, Update};
+use corebeat_web::{Decision, Machine, Part, State, Update};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Least length of a token, in characters.
 const TOKEN_CHARS_MIN: usize = 16;
@@ -117,121 +112,48 @@ impl WebPage {
 #[derive(Debug)]
 pub(crate) struct Web {
     /// `None` only while the value is dropped.
-    updates: Option<SyncSender<Update>>,
+    outlet: Option<Outlet>,
     /// Wakes the thread after an update.
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     /// Whether the page shows groups that other users may not list.
-    shows_all: bool,
-    /// Begin of the times of the page, on the clock of the machine.
-    start_ns: u64,
-    /// Time of the next update.
-    pub(crate) due_ns: u64,
-    /// Decisions since the last update.
-    decisions: Vec<Decision>,
-    /// Number of decisions that were left out since the last update.
-    left_out: usize,
+    pub(crate) shows_all: bool,
 }
 
 impl Web {
-    /// Starts to serve the page by a server at its place. `now_ns` is the time on the clock of the
-    /// machine.
-    pub(crate) fn start(page: &WebPage, server: Server, now_ns: u64) -> io::Result<Web> {
+    /// Starts to serve the page by a server at its place.
+    pub(crate) fn start(page: &WebPage, server: Server) -> io::Result<Web> {
         let shows_all = server.is_private() || page.token.is_some();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
         let site = Site::new(page)?;
         let waker = Arc::clone(&wake);
         let thread = quiet::spawn("web", move || serve(server, &site, &receiver, &waker))?;
-        Ok(Web {
-            updates: Some(updates),
-            wake,
-            thread: Some(thread),
-            shows_all,
-            start_ns: now_ns,
-            due_ns: now_ns,
-            decisions: vec![],
-            left_out: 0,
-        })
+        Ok(Web { outlet: Some(Outlet::new(updates)), wake, thread: Some(thread), shows_all })
     }
 
-    /// Adds a decision to the next update. `at_ns` is a time on the clock of the machine; the
-    /// times in `decision` are set from it and from the wall clock.
-    pub(crate) fn note(&mut self, at_ns: u64, decision: Decision) {
-        if self.decisions.len() >= UPDATE_DECISIONS_MAX {
-            self.left_out += 1;
-            return;
-        }
-        let at_s = at_ns.saturating_sub(self.start_ns) as f64 / 1e9;
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs_f64());
-        self.decisions.push(Decision { at_s, unix_s, ..decision });
+    /// Adds a decision to the next update.
+    pub(crate) fn note(&mut self, decision: Decision) {
+        self.outlet.iter_mut().for_each(|outlet| outlet.note(decision.clone()));
     }
 
-    /// Groups for an update.
-    pub(crate) fn groups(
-        &self,
-        groups: impl Iterator<Item = GroupInfo>,
-        now_ns: u64,
-    ) -> Vec<Group> {
-        let may_see = |g: &GroupInfo| self.shows_all || g.mode.permits_others(Role::Consumer);
-        let group = |g: GroupInfo| Group {
-            owner: g.id.owner,
-            group: g.id.number,
-            pids: g.pids,
-            members: g.status.members,
-            beats: g.status.beats,
-            rate_min: g.status.goal.rate_min,
-            rate_max: g.status.goal.rate_max,
-            rates: [(now_ns, g.status.window_rate)].into(),
-        };
-        groups.filter(may_see).take(GROUPS_ON_PAGE_MAX).map(group).collect()
-    }
-
-    /// Hands an update over, with times on the clock of the machine. Never waits.
-    pub(crate) fn publish(&mut self, mut update: Update) {
-        self.due_ns = update.at_ns + UPDATE_EACH_NS;
-        let since = |at_ns: &mut u64| *at_ns = at_ns.saturating_sub(self.start_ns);
-        since(&mut update.at_ns);
-        update.programs.iter_mut().flat_map(|p| &mut p.points).for_each(|p| since(&mut p.at_ns));
-        update.groups.iter_mut().flat_map(|g| &mut g.rates).for_each(|(at_ns, _)| since(at_ns));
-        update.decisions = std::mem::take(&mut self.decisions);
-        if self.left_out > 0 {
-            let what = format!("{} decisions are left out here", self.left_out);
-            let at_s = update.at_ns as f64 / 1e9;
-            let unix_s = update.decisions.last().and_then(|decision| decision.unix_s);
-            update.decisions.push(Decision { at_s, unix_s, ..event(what) });
-        }
-        let Some(updates) = &self.updates else { return };
-        match updates.try_send(update) {
-            Ok(()) => {
-                self.left_out = 0;
-                wake(&self.wake);
-            }
-            // The thread is late. The next update has these decisions.
-            Err(TrySendError::Full(update)) => {
-                let own = update.decisions.len() - usize::from(self.left_out > 0);
-                self.decisions = update.decisions;
-                self.decisions.truncate(own);
-            }
-            Err(TrySendError::Disconnected(_)) => {}
+    /// Hands an update over. Never waits.
+    pub(crate) fn send(&mut self, update: Update) {
+        if self.outlet.as_mut().is_some_and(|outlet| outlet.send(update)) {
+            wake(&self.wake);
         }
     }
 }
 
 impl Drop for Web {
     fn drop(&mut self) {
-        self.updates = None;
+        self.outlet = None;
         wake(&self.wake);
         if let Some(thread) = self.thread.take() {
             // The thread ends when it finds that there is no sender.
             let _ = thread.join();
         }
     }
-}
-
-/// A decision with nothing but a text.
-pub(crate) fn event(what: impl Into<String>) -> Decision {
-    Decision { what: what.into(), ..Decision::default() }
 }
 
 fn wake(fd: &OwnedFd) {
@@ -281,12 +203,7 @@ impl Content {
     }
 
     fn update(&mut self, mut update: Update) {
-        for claim in &mut update.claims {
-            let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
-            let known = self.state.claims.iter().find(is_same).map(|known| known.name.clone());
-            let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
-            claim.name = known.unwrap_or_else(name);
-        }
+        update.name_claims(&self.state.claims);
         self.state.update(update);
         (self.page, self.whole) = (None, None);
     }
@@ -481,7 +398,7 @@ mod tests {
             let page = WebPage::new(Place::Tcp(address), token);
             match Server::open(page.place()) {
                 Ok(server) => {
-                    let web = Web::start(&page, server, corebeat_host::now_ns()).unwrap();
+                    let web = Web::start(&page, server).unwrap();
                     return (web, address);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
@@ -660,9 +577,9 @@ mod tests {
         }
     }
 
-    fn update(web: &Web, seconds: u64, name: &str) -> Update {
+    fn update(seconds: u64, name: &str) -> Update {
         let program = corebeat_web::Program { id: 1, name: name.into(), ..Default::default() };
-        let at_ns = web.start_ns + seconds * SECOND;
+        let at_ns = seconds * SECOND;
         Update { at_ns, steering: true, programs: vec![program], ..Update::default() }
     }
 
@@ -674,8 +591,8 @@ mod tests {
         assert!(events.1.contains("\r\nX-Accel-Buffering: no\r\n"), "{}", events.1);
         assert_eq!((&first["whole"], &first["programs"]), (&true.into(), &serde_json::json!([])));
         let name = "<script>alert(1)</script>";
-        web.note(web.start_ns + SECOND, event(name));
-        web.publish(update(&web, 1, name));
+        web.note(Decision { what: name.into(), unix_s: Some(2e9), ..Decision::default() });
+        web.send(update(1, name));
         let news = events.next();
         assert_eq!((&news["whole"], &news["programs"][0]["name"]), (&false.into(), &name.into()));
         assert_eq!((&news["decisions"][0]["what"], &news["at_s"]), (&name.into(), &1.0.into()));
@@ -733,34 +650,5 @@ mod tests {
         assert_eq!(status(address, "GET /", ""), "200");
         let open = slow.iter_mut().map(is_open).filter(|is_open| *is_open).count();
         assert!((1..=READERS_MAX + STREAMS_MAX).contains(&open), "{open}");
-    }
-
-    #[test]
-    fn publishing_never_waits_for_the_thread() {
-        // A queue that no thread reads.
-        let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
-        let mut web = Web {
-            updates: Some(updates),
-            wake: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap()),
-            thread: None,
-            shows_all: true,
-            start_ns: 0,
-            due_ns: 0,
-            decisions: vec![],
-            left_out: 0,
-        };
-        for seconds in 1..100 {
-            (0..10).for_each(|_| web.note(seconds * SECOND, event("change")));
-            web.publish(update(&web, seconds, "p"));
-        }
-        let waiting: Vec<Update> = receiver.try_iter().collect();
-        assert_eq!(waiting.len(), UPDATES_WAITING_MAX);
-        assert_eq!(web.decisions.len(), UPDATE_DECISIONS_MAX);
-        let missed = 99 * 10 - 10 * waiting.len() - UPDATE_DECISIONS_MAX;
-        web.publish(update(&web, 100, "p"));
-        let next = receiver.try_recv().unwrap();
-        assert_eq!(next.decisions.len(), UPDATE_DECISIONS_MAX + 1);
-        let last = &next.decisions[UPDATE_DECISIONS_MAX].what;
-        assert_eq!(*last, format!("{missed} decisions are left out here"));
     }
 }

@@ -36,7 +36,7 @@ impl Point {
     }
 
     /// This point and the next one as one. A share that is unknown in one of them is unknown.
-    fn merged(&self, next: &Point) -> Point {
+    pub fn merged(&self, next: &Point) -> Point {
         let thread_ns = self.thread_ns + next.thread_ns;
         let part = self.thread_ns as f64 / thread_ns.max(1) as f64;
         Point {

@@ -55,8 +55,10 @@ mod html;
 mod page;
 mod report;
 mod state;
+mod utc;
 
 pub use page::{Page, secret};
 pub use state::{
     Claim, Decision, Group, Machine, Outcome, Part, Program, State, Table, Thread, Update,
 };
+pub use utc::{parse_utc, utc};

@@ -148,7 +148,8 @@
   const drawRates = (group, [band, line]) => {
     const { rates, low, high } = group;
     const from = begin(rates.length ? rates[0][0] : now);
-    const values = rates.filter(([at, rate]) => at >= from && rate !== null);
+    const shown = rates.filter(([at]) => at >= from);
+    const values = shown.filter(([, rate]) => rate !== null);
     const top = 1.2 * Math.max(1e-9, low || 0, high || 0, ...values.map(([, rate]) => rate));
     const toY = (rate) => (HEIGHT * (1 - Math.max(rate, 0) / top)).toFixed(1);
     const has = low !== null || high !== null;
@@ -156,12 +157,17 @@
       ? `M0 ${toY(low === null ? 0 : low)}V${toY(high === null ? top : high)}H${WIDTH}` +
         `V${toY(low === null ? 0 : low)}Z`
       : "");
-    line.setAttribute("d",
-      values.map(([at, rate], n) => `${n ? "L" : "M"}${toX(at, from)} ${toY(rate)}`).join(""));
+    // An unknown rate interrupts the line.
+    let d = "", command = "M";
+    for (const [at, rate] of shown) {
+      if (rate !== null) d += `${command}${toX(at, from)} ${toY(rate)}`;
+      command = rate === null ? "M" : "L";
+    }
+    line.setAttribute("d", d);
   };
   const updateGroup = (group, news) => {
     group.rates.push(...news.rates);
-    group.rates.splice(0, group.rates.length - POINTS_MAX);
+    group.rates.splice(0, live ? group.rates.length - POINTS_MAX : 0);
     [group.low, group.high] = [news.rate_min, news.rate_max];
     const last = group.rates[group.rates.length - 1];
     const { low, high } = group;
@@ -288,17 +294,17 @@
         known.forEach((row) => { removeChart(row.chart); row.row.remove(); });
         known.clear();
       }
-      body("programs").replaceChildren();
-      if (live) body("groups").replaceChildren();
+      for (const table of [body("programs"), body("groups")]) if (table) table.replaceChildren();
     }
     if (live) updateDay();
     if (live) addDecisions(state.decisions, state.whole);
     reconcile(body("programs"), programs, state.programs, (p) => p.id, programRow, updateProgram);
     const empty = document.querySelector("#programs .empty");
     if (empty) empty.hidden = state.programs.length > 0;
-    if (!live) return;
     const idOf = (group) => group.owner + ":" + group.group;
-    reconcile(body("groups"), groups, state.groups, idOf, groupRow, updateGroup);
+    const table = body("groups");
+    if (table) reconcile(table, groups, state.groups, idOf, groupRow, updateGroup);
+    if (!live) return;
     updateClaims(state.claims);
     updateMap(state.cpus);
     updateNotes(state.notes);

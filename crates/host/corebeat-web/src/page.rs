@@ -3,6 +3,7 @@
 
 use crate::html::Html;
 use crate::state::{Outcome, Part, Program, SHARES, State, Table, seconds};
+use crate::utc;
 use corebeat_host::Point;
 use corebeat_linux::Offer;
 use corebeat_machine::{Cpu, TimeShares, Topology};
@@ -70,7 +71,7 @@ impl State {
         Ok(Page { html: self.html(Kind::Live, &nonce), policy })
     }
 
-    /// The page of a run or search: one file without further parts.
+    /// The page of a run, a search or a recorded period: one file without further parts.
     ///
     /// # Errors
     /// The kernel has no random numbers.
@@ -101,7 +102,7 @@ impl State {
         self.programs(&mut html, kind);
         self.tables.iter().for_each(|table| add_table(&mut html, table));
         self.decisions(&mut html, kind);
-        if kind == Kind::Live {
+        if kind == Kind::Live || !self.groups.is_empty() {
             self.groups(&mut html);
         }
         self.map(&mut html, kind);
@@ -124,9 +125,9 @@ impl State {
         html.finish()
     }
 
-    fn status(&self, kind: Kind) -> &'static str {
+    fn status(&self, kind: Kind) -> &str {
         match (kind, self.steering) {
-            (Kind::File, _) => "A run that has ended.",
+            (Kind::File, _) => self.period.as_deref().unwrap_or("A run that has ended."),
             (Kind::Live, true) => "The daemon acts.",
             (Kind::Live, false) => "The daemon observes, and does not act.",
         }
@@ -142,7 +143,8 @@ impl State {
         html.raw("</ul>\n<p>Shares are parts of the time of all threads of a program; spin is a ");
         html.raw("part of user. An unknown share is a dash, and white in a chart.");
         if kind == Kind::File {
-            html.raw(" The numbers are those of the whole run.");
+            html.raw(" The numbers are those of the whole ");
+            html.raw(if self.period.is_some() { "period." } else { "run." });
         }
         html.raw("</p>\n");
         let mut head = vec!["Program", "Policy", "Changes", "Threads", "CPUs busy"];
@@ -179,14 +181,18 @@ impl State {
             Kind::File => self.decisions.len(),
         };
         for decision in self.decisions.iter().rev().take(shown_max) {
-            let at = match kind {
+            let at = match (kind, decision.unix_s) {
+                (Kind::Live, _) => format!("{:.0} s ago", seconds(self.at_ns) - decision.at_s),
+                (Kind::File, Some(unix_s)) => utc(unix_s),
                 // It holds for the whole run.
-                Kind::File if decision.outcome == Outcome::Unchanged => "–".into(),
-                Kind::File => format!("{:.1} s", decision.at_s),
-                Kind::Live => format!("{:.0} s ago", seconds(self.at_ns) - decision.at_s),
+                (Kind::File, None) if decision.outcome == Outcome::Unchanged => "–".into(),
+                (Kind::File, None) => format!("{:.1} s", decision.at_s),
             };
             html.raw("<tr data-at=\"").text(decision.at_s).raw("\" data-program=\"");
             html.text(&decision.program).raw("\" data-outcome=\"").raw(decision.outcome.kind());
+            if let Some(pid) = decision.pid {
+                html.raw("\" data-process=\"").text(pid);
+            }
             html.raw("\"><td>").text(at).raw("</td><td>").text(&decision.program);
             if let Some(pid) = decision.pid {
                 html.raw(" <small>").text(pid).raw("</small>");
@@ -470,6 +476,7 @@ mod tests {
             claims: vec![claim],
             decisions: vec![decision],
             notes: vec![text()],
+            ..Update::default()
         });
         state
     }
@@ -531,6 +538,16 @@ mod tests {
         assert!(!state.file_page().unwrap().contains("<td>77.0 s</td>"));
         state.decisions.back_mut().unwrap().outcome = Outcome::Done(1);
         assert!(state.file_page().unwrap().contains("<td>77.0 s</td>"));
+    }
+
+    #[test]
+    fn page_of_a_period_has_its_groups_and_times_of_the_wall_clock() {
+        let mut state = hostile();
+        state.period = Some(HOSTILE.into());
+        state.decisions.back_mut().unwrap().unix_s = Some(0.0);
+        let html = state.file_page().unwrap();
+        assert!(html.contains("<td>1970-01-01 00:00:00Z</td>") && html.contains("at most 2<"));
+        assert!(html.contains("those of the whole period") && !html.contains("<script>"), "{html}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The content of the page.
 
 use corebeat_host::{Point, printable};
-use corebeat_linux::{Fact, facts, system_name, topology};
+use corebeat_linux::{Fact, Listed, facts, system_name, topology};
 use corebeat_machine::{ProgramSample, ThreadSample, TimeShares, Topology};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::VecDeque;
 
 /// Largest number of points of one program or group on a live page.
@@ -46,8 +46,10 @@ pub struct State {
     pub notes: Vec<String>,
     /// Further tables.
     pub tables: Vec<Table>,
-    /// The JSON of a run or search.
+    /// The JSON of a run, a search or a recorded period.
     pub report: Option<serde_json::Value>,
+    /// Begin and end of the recorded period of a host that a file is about; `None` for a run.
+    pub period: Option<String>,
     /// Time of the update before the last one.
     pub(crate) since_ns: u64,
     /// Number of decisions that the last update added.
@@ -126,7 +128,7 @@ pub struct Group {
 }
 
 /// A claim of CPUs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Number of the claim.
     pub claim: u64,
@@ -141,12 +143,12 @@ pub struct Claim {
 }
 
 /// A decision, or another event.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Time in seconds since the begin of the times of the page.
     pub at_s: f64,
-    /// Time of the wall clock in seconds since 1970, of a decision on a live page. It does not
-    /// follow from `at_s`: the wall clock is set, and runs on while the host is suspended.
+    /// Time of the wall clock in seconds since 1970, of a decision about a host. It does not follow
+    /// from `at_s`: the wall clock is set, and runs on while the host is suspended.
     pub unix_s: Option<f64>,
     /// Process of the program, if known.
     pub pid: Option<i32>,
@@ -163,7 +165,7 @@ pub struct Decision {
 }
 
 /// Outcome of a decision.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum Outcome {
     /// The action has changed this number of threads, or 1 for a setting of a whole program.
@@ -212,10 +214,16 @@ pub struct Table {
 }
 
 /// The news of a host since the last update.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Update {
     /// Time, in nanoseconds on the clock of the points.
     pub at_ns: u64,
+    /// Time since the last update, in nanoseconds on the same clock; 0 for the first one.
+    pub span_ns: u64,
+    /// The same time since the host has started, its suspension included, in nanoseconds.
+    pub boot_ns: u64,
+    /// The same time on the wall clock, in nanoseconds since 1970.
+    pub unix_ns: u64,
     /// Whether the daemon acts.
     pub steering: bool,
     /// All observed programs, each with its new points.
@@ -238,6 +246,17 @@ impl Machine {
 }
 
 impl Update {
+    /// Names the claims by their processes. `known` are claims with names, so that a process is
+    /// read once.
+    pub fn name_claims(&mut self, known: &[Claim]) {
+        for claim in &mut self.claims {
+            let is_same = |known: &&Claim| (known.claim, known.pid) == (claim.claim, claim.pid);
+            let known = known.iter().find(is_same).map(|known| known.name.clone());
+            let name = || Listed::read(claim.pid).map_or(String::new(), |process| process.name);
+            claim.name = known.unwrap_or_else(name);
+        }
+    }
+
     /// Escapes the control characters of all names and texts, for the tables and the script alike.
     fn make_printable(&mut self) {
         let programs = self.programs.iter_mut().flat_map(|program| {
@@ -291,7 +310,7 @@ impl State {
     /// Applies an update. The points of programs and groups that the update contains are kept.
     pub fn update(&mut self, mut update: Update) {
         update.make_printable();
-        let Update { at_ns, steering, programs, groups, claims, decisions, notes } = update;
+        let Update { at_ns, steering, programs, groups, claims, decisions, notes, .. } = update;
         let before = std::mem::take(&mut self.programs);
         let mut gone: Vec<Program> = vec![];
         self.programs = programs;

@@ -1,5 +1,7 @@
 //! `corebeat daemon` as a process: its actions on a program with heartbeats, and their restoration.
 
+#[cfg(feature = "all-commands")]
+mod history;
 mod web;
 
 use crate::{

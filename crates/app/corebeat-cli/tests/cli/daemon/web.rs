@@ -163,7 +163,7 @@ fn report(line: &str) {
 }
 
 /// A headless browser, controlled by the DevTools protocol over a pipe.
-struct Browser {
+pub(super) struct Browser {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -174,7 +174,7 @@ struct Browser {
 
 impl Browser {
     /// `None` if Chromium is not installed; a line on standard error reports this.
-    fn start(group: &TestGroup) -> Option<Browser> {
+    pub(super) fn start(group: &TestGroup) -> Option<Browser> {
         let names = ["chromium", "chromium-browser", "google-chrome"];
         let found = |name: &&str| {
             let path = std::env::var_os("PATH")?;
@@ -239,13 +239,13 @@ impl Browser {
         }
     }
 
-    fn open(&mut self, url: &str) {
+    pub(super) fn open(&mut self, url: &str) {
         let opened = self.call("Page.navigate", &json!({ "url": url }));
         assert!(opened["errorText"].is_null(), "{opened}");
     }
 
     /// Value of an expression in the page.
-    fn value(&mut self, expression: &str) -> Value {
+    pub(super) fn value(&mut self, expression: &str) -> Value {
         let asked = json!({
             "expression": expression, "returnByValue": true, "awaitPromise": true,
         });
@@ -255,7 +255,7 @@ impl Browser {
     }
 
     /// Waits until an expression in the page is true. An element may not exist yet.
-    fn until(&mut self, expression: &str) {
+    pub(super) fn until(&mut self, expression: &str) {
         let safe = format!(
             "(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()"
         );
@@ -264,7 +264,7 @@ impl Browser {
 
     /// Requires that neither the script nor the policy of the page has failed, and that an
     /// accessibility checker has no serious finding.
-    fn assert_clean(&mut self) {
+    pub(super) fn assert_clean(&mut self) {
         assert_eq!(self.value("violations"), json!([]));
         assert_eq!(self.value("document.querySelectorAll('img, iframe, object').length"), 0);
         let Some(axe) = std::env::var_os("COREBEAT_AXE") else {

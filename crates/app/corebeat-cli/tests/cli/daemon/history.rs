@@ -1,0 +1,123 @@
+//! The history of the daemon, and `corebeat report`.
+
+use super::web::Browser;
+use super::{FAST, Place};
+use crate::{Running, assert_refused, command, json, listens, signal, stderr, stdout, until};
+use corebeat_test_group::TestGroup;
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Output, Stdio};
+
+impl Place {
+    fn daemon_with_history(&self) -> Running {
+        self.daemon_with(&[&FAST[..], &["--history", "history"]].concat())
+    }
+
+    fn report(&self, options: &[&str]) -> Output {
+        let args = [&["report", "--history", "history"], options].concat();
+        command(self.0.path(), &args).output().unwrap()
+    }
+}
+
+/// Ends a daemon in order.
+fn end(mut daemon: Running) {
+    signal(&daemon.0, Signal::TERM);
+    assert!(daemon.0.wait().unwrap().success());
+}
+
+#[test]
+fn report_has_programs_heartbeats_and_decisions_of_ended_daemons() {
+    let place = Place::new();
+    let daemon = place.daemon_with_history();
+    let first = place.program(1);
+    until(|| place.metric("corebeat_actions_done_total") > 0.0);
+    end(daemon);
+    drop(first);
+    let report = json(&place.report(&["--json"]));
+    let [program] = &report["programs"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert!(program["cpu_s"].as_f64().unwrap() >= 0.0 && program["policy"] == "fair", "{report}");
+    assert_eq!(program["heart_rate"]["rate_max"], 1.0, "{report}");
+    assert_eq!(report["groups"][0]["group"], 1, "{report}");
+    let decisions = report["decisions"].as_array().unwrap();
+    let done = decisions.iter().find(|decision| decision["outcome"]["kind"] == "done");
+    let done = done.unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(done["program"], program["name"], "{report}");
+    assert!(!done["why"].as_str().unwrap().is_empty(), "{report}");
+    assert_eq!(report["missing"][0]["daemon_started"], true, "{report}");
+    let mode = fs::metadata(place.path("history/history.redb")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "others must not read command names and rates");
+
+    // A killed daemon leaves a history that the next one continues.
+    let mut daemon = place.daemon_with_history();
+    daemon.0.kill().unwrap();
+    daemon.0.wait().unwrap();
+    end(place.daemon_with_history());
+    let text = stdout(&place.report(&["--since", "1d"]));
+    let name = program["name"].as_str().unwrap();
+    assert!(text.contains(name) && text.contains("at most 1"), "{text}");
+    assert!(text.contains("the daemon did not run, or recorded no history, from "), "{text}");
+    let of_other = stdout(&place.report(&["--program", "another"]));
+    assert!(!of_other.contains(name) && of_other.contains("Programs: none"), "{of_other}");
+    let early = stdout(&place.report(&["--since", "1970-01-01T00:00Z", "--until", "1d"]));
+    assert!(early.contains("Programs: none") && early.contains("nothing is recorded"), "{early}");
+
+    let page = place.path("page.html");
+    let done = place.report(&["--html", page.to_str().unwrap()]);
+    assert!(done.status.success() && done.stdout.is_empty(), "{}", stderr(&done));
+    let page = fs::read_to_string(page).unwrap();
+    for part in ["</html>", "<section id=\"groups\">", "id=\"state\"", "id=\"report\"", name] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn daemon_serves_without_a_history_that_cannot_be_written() {
+    let place = Place::new();
+    let args = ["daemon", "--socket", "socket", "--log", "warning", "--history", "/proc/history"];
+    let mut daemon = Running::start(command(place.0.path(), &args).stderr(Stdio::piped()));
+    until(|| listens(&place.path("socket")));
+    signal(&daemon.0, Signal::TERM);
+    assert!(daemon.0.wait().unwrap().success());
+    let text = std::io::read_to_string(daemon.0.stderr.take().unwrap()).unwrap();
+    let expected = "corebeat: the history is not written: cannot use /proc/history: ";
+    assert!(text.starts_with(expected) && text.lines().count() == 1, "{text}");
+}
+
+#[test]
+fn report_without_a_history_or_a_period_is_refused() {
+    let place = Place::new();
+    assert_refused(&place.report(&[]), 2, "there is no history in history; start 'corebeat daemon");
+    let never = place.report(&["--since", "5m", "--until", "1h"]);
+    assert_refused(&never, 2, "is empty; write an earlier time with --since");
+    assert_refused(&place.report(&["--since", "yesterday"]), 2, "write a time ago such as 90s");
+    fs::create_dir(place.path("history")).unwrap();
+    fs::write(place.path("history/history.redb"), "another file").unwrap();
+    assert_refused(&place.report(&[]), 1, "is damaged or no history");
+    assert!(!place.path("page").exists());
+    assert_refused(&place.report(&["--html", "page"]), 1, "is damaged or no history");
+    assert!(!place.path("page").exists(), "a failed report leaves no new file");
+}
+
+#[test]
+fn page_of_a_period_is_drawn_in_a_browser() {
+    let group = TestGroup::new();
+    let Some(mut browser) = Browser::start(&group) else { return };
+    let place = Place::new();
+    let daemon = place.daemon_with_history();
+    let _program = place.program(1);
+    let page = place.path("page.html");
+    until(|| place.metric("corebeat_actions_done_total") > 0.0);
+    end(daemon);
+    let done = place.report(&["--since", "1m", "--html", page.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    browser.open(&format!("file://{}", page.display()));
+    browser.until(
+        "[...document.querySelectorAll('#programs path')].some((path) => \
+         path.getAttribute('d').length > 20)",
+    );
+    browser.until("document.querySelector('#groups path.rate').getAttribute('d').length > 5");
+    browser.until("document.querySelector('#groups path.band').getAttribute('d').length > 5");
+    assert_eq!(browser.value("document.querySelectorAll('#groups tbody tr').length"), 1);
+    browser.assert_clean();
+}

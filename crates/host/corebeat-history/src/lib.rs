@@ -1,0 +1,95 @@
+//! The history of a day of a host: what the daemon observed and decided, in one file of bounded
+//! size, and reports of a period.
+//!
+//! Place in the loop: host; uses corebeat-host (points), corebeat-web (updates, and the page of a
+//! period), and base. `corebeat daemon --history` writes, `corebeat report` reads.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_history::{Recorder, Report, read};
+//! use corebeat_web::Update;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let (updates, recorder) = Recorder::start(dir.path().into(), |line| eprintln!("{line}"))?;
+//! let (unix_ns, span_ns) = (1_800_000_000_000_000_000, 1_000_000_000);
+//! updates.send(Update { unix_ns, span_ns, ..Update::default() })?;
+//! drop(updates);
+//! recorder.finish();
+//! let (from_ms, to_ms) = (1_799_999_000_000, 1_800_000_010_000);
+//! let frames = read(dir.path(), from_ms, to_ms)?;
+//! let report = Report::of(&frames, from_ms, to_ms, None);
+//! assert!(report.to_string().contains("the daemon did not run"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!  daemon --Update each second--> queue --> Recorder: Frame --each 10 s--> Store: one transaction
+//!                                (bounded)                                   |
+//!   file: | frames of 1 min | of 10 s     | of 1 s  | <-- insert ------------+-- merge old ones
+//!         a day          2 h        10 min        now                        '-- remove the oldest
+//!
+//!  file --copy, under its lock--> read: Frames of a period --> Report: text, JSON, page
+//! ```
+//!
+//! A frame contains all that the daemon observed in a span. Each time is in one frame: as frames
+//! age, consecutive ones become one, within the file. The ages are those at which a longer span is
+//! no loss on a screen: 600 points for the last 10 minutes, 660 for two hours, 1320 for a day.
+//!
+//! Frames are dated by a clock that never jumps: it begins as the wall clock, and goes on as the
+//! clock since the boot. The last frame has the difference to the wall clock, by which a reader
+//! dates all frames. So a clock that is set moves the whole history, and nothing is lost.
+//!
+//! The file is a database of redb, because an aged span replaces its parts in one transaction. The
+//! writer opens and locks the file for each write, so that readers find it unlocked. A reader
+//! copies the file to memory under a shared lock.
+//!
+//! # Invariants
+//!
+//! 1. A killed writer loses at most the last 10 s: the file holds all that was written before
+//!    (`killed_writer_leaves_all_that_it_has_written`).
+//! 2. The file has at most [`FILE_BYTES_MAX`] bytes
+//!    (`file_of_a_busy_day_stays_within_its_bound`).
+//! 3. A longer span has the sums of its parts, and hides no time without observations
+//!    (`frames_age_to_longer_spans_and_keep_their_sums`,
+//!    `gap_is_not_hidden_by_a_longer_span`).
+//! 4. A damaged or foreign file is moved aside
+//!    (`damaged_and_foreign_files_are_moved_aside`,
+//!    `damage_anywhere_in_the_file_is_detected_or_harmless`).
+//! 5. Frames have ascending times, however the wall clock is set
+//!    (`clock_that_is_set_moves_the_history_with_it`,
+//!    `clock_of_another_boot_that_is_earlier_reverses_no_time`).
+//! 6. One process writes (`a_second_process_cannot_write_and_can_read`).
+//!
+//! # Failure
+//!
+//! A failed write changes nothing (`full_disk_is_an_error_and_loses_nothing`). The recorder reports
+//! it once, keeps the last 120 observations, and tries again
+//! (`history_that_cannot_be_written_is_reported_once_and_written_later`). A panic of redb at a
+//! damaged file becomes an error: the first access installs a panic hook that suppresses its
+//! message, and passes all other panics on.
+//!
+//! # Limits
+//!
+//! With more than 100 programs at all times, the bound of the file may end the history before a day
+//! (`day_of_a_hundred_programs_fits_into_the_file`). A frame has the
+//! first 256 decisions of its span, and counts the others. Of claims, a frame has those at its end.
+//! A clock that is set while the host is off cannot be distinguished from time that has passed.
+
+mod error;
+mod file;
+mod frame;
+mod read;
+mod recorder;
+mod report;
+mod store;
+
+pub use error::Error;
+pub use file::FILE_BYTES_MAX;
+pub use frame::{Clock, Frame, Group, Program};
+pub use read::{FILE, read};
+pub use recorder::{Recorder, WRITE_EACH};
+pub use report::{ClaimReport, GroupReport, Missing, ProgramReport, Rate, Report};
+pub use store::{AGE_MS_MAX, Store};

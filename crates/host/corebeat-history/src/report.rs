@@ -1,0 +1,660 @@
+//! The report on a period of a host, as text, JSON and a page.
+
+use crate::frame::{self, Frame};
+use crate::store::is_gap;
+use corebeat_host::{Point, printable};
+use corebeat_machine::TimeShares;
+use corebeat_web::{Decision, Machine, State, Table, utc};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Largest number of points on a page.
+const POINTS_MAX: usize = 12_000;
+/// Largest number of programs on a page: those with the most CPU time.
+const PROGRAMS_MAX: usize = 256;
+/// Largest number of decisions on a page. The last ones are shown.
+const DECISIONS_MAX: usize = 500;
+/// Largest size of the report as JSON within a page, in bytes.
+const JSON_BYTES_MAX: usize = 64 << 10;
+/// Spans of a point on a page, in milliseconds: the first one that yields few enough points.
+const STEPS_MS: [u64; 6] = [1000, 10_000, 60_000, 300_000, 900_000, 3_600_000];
+/// Time after the last observation that is not missing: the daemon has not written it yet.
+const UNWRITTEN: Duration = Duration::from_secs(2 * crate::WRITE_EACH.as_secs());
+
+/// A period of a host.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Begin of the period, in seconds since 1970.
+    pub from_s: f64,
+    /// End of the period, in seconds since 1970.
+    pub to_s: f64,
+    /// Programs, in the order of their CPU time.
+    pub programs: Vec<ProgramReport>,
+    /// Groups of heartbeats.
+    pub groups: Vec<GroupReport>,
+    /// Claims of CPUs.
+    pub claims: Vec<ClaimReport>,
+    /// Decisions, the first first. `at_s` is the time since the begin of the period.
+    pub decisions: Vec<Decision>,
+    /// Number of decisions that are left out, because many were made at the same time.
+    pub decisions_left_out: usize,
+    /// Spans without observations.
+    pub missing: Vec<Missing>,
+}
+
+/// A program in a period.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProgramReport {
+    /// First process, if known.
+    pub pid: Option<i32>,
+    /// Name.
+    pub name: String,
+    /// Policy that steered the program last.
+    pub policy: String,
+    /// Begin of the first observation, in seconds since 1970.
+    pub from_s: f64,
+    /// End of the last observation, in seconds since 1970.
+    pub to_s: f64,
+    /// Observed time, in seconds.
+    pub observed_s: f64,
+    /// CPU time in the observed time, in seconds, as far as known.
+    pub cpu_s: f64,
+    /// Largest number of threads.
+    pub threads_max: usize,
+    /// Mean shares of the threads; each over the time in which it is known.
+    pub shares: TimeShares,
+    /// Mean heart rate of its group, and the last goal.
+    pub heart_rate: Option<Rate>,
+    /// Changes in effect at the end.
+    pub changes: Vec<String>,
+    #[serde(skip)]
+    sums: [(f64, f64); 7],
+    #[serde(skip)]
+    points: Vec<Point>,
+}
+
+/// A mean heart rate and its goal, in heartbeats per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Rate {
+    /// Mean rate.
+    pub mean: f64,
+    /// Least rate of the goal.
+    pub rate_min: Option<f64>,
+    /// Largest rate of the goal.
+    pub rate_max: Option<f64>,
+    #[serde(skip)]
+    span_ms: u64,
+}
+
+/// A group of heartbeats in a period.
+#[derive(Debug, Clone, Serialize)]
+pub struct GroupReport {
+    /// User that owns the group.
+    pub owner: u32,
+    /// Number of the group of this user.
+    pub group: u32,
+    /// Processes that emitted heartbeats last.
+    pub pids: Vec<u32>,
+    /// Threads that emitted heartbeats last.
+    pub members: u32,
+    /// Heartbeats since the group exists.
+    pub beats: u64,
+    /// Mean rate, and the last goal. `None` if no rate is known.
+    pub rate: Option<Rate>,
+    #[serde(skip)]
+    rates: Vec<(u64, f64, u64)>,
+}
+
+/// A claim in a period.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClaimReport {
+    /// Number of the claim.
+    pub claim: u64,
+    /// Process that held the claim.
+    pub pid: i32,
+    /// Name of the process, if known.
+    pub name: String,
+    /// CPUs at the end.
+    pub cpus: Vec<u32>,
+    /// Begin of the first span at whose end the claim was held, in seconds since 1970.
+    pub from_s: f64,
+    /// End of the last such span, in seconds since 1970.
+    pub to_s: f64,
+}
+
+/// A span without observations.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Missing {
+    /// Begin, in seconds since 1970.
+    pub from_s: f64,
+    /// End, in seconds since 1970.
+    pub to_s: f64,
+    /// Whether the daemon has started at the end of the span. Otherwise, the host was suspended, or
+    /// the daemon could not write or was overloaded, or it does not run now.
+    pub daemon_started: bool,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.daemon_started {
+            true => "the daemon did not run, or recorded no history,",
+            false => "nothing is recorded",
+        };
+        write!(f, "{what} from {} to {}", utc(self.from_s), utc(self.to_s))
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
+impl Report {
+    /// The report on a period, in milliseconds since 1970, from the frames that end in it, each
+    /// with its end ([`read`](crate::read)). `name` selects programs, their groups and decisions.
+    pub fn of(frames: &[(u64, Frame)], from_ms: u64, to_ms: u64, name: Option<&str>) -> Report {
+        let mut report =
+            Report { from_s: seconds(from_ms), to_s: seconds(to_ms), ..Report::default() };
+        let (mut programs, mut groups) = (BTreeMap::new(), BTreeMap::new());
+        let mut end_ms = from_ms;
+        for (at_ms, frame) in frames {
+            let start_ms = at_ms.saturating_sub(frame.span_ms);
+            if is_gap(end_ms, start_ms) {
+                report.missing.push(Missing {
+                    from_s: seconds(end_ms),
+                    to_s: seconds(start_ms),
+                    daemon_started: frame.begins,
+                });
+            }
+            end_ms = *at_ms;
+            report.add(*at_ms, frame, name, &mut programs, &mut groups);
+        }
+        if to_ms.saturating_sub(end_ms) > UNWRITTEN.as_millis() as u64 {
+            let (from_s, to_s) = (seconds(end_ms), report.to_s);
+            report.missing.push(Missing { from_s, to_s, daemon_started: false });
+        }
+        report.programs.sort_by(|a, b| b.cpu_s.total_cmp(&a.cpu_s));
+        report
+    }
+
+    fn add(
+        &mut self,
+        at_ms: u64,
+        frame: &Frame,
+        name: Option<&str>,
+        programs: &mut BTreeMap<(Option<i32>, String), usize>,
+        groups: &mut BTreeMap<(u32, u32), usize>,
+    ) {
+        let is_selected = |program: &str| name.is_none_or(|name| name == program);
+        for program in frame.programs.iter().filter(|program| is_selected(&program.name)) {
+            let key = (program.pid, program.name.clone());
+            let n = *programs.entry(key).or_insert(self.programs.len());
+            if n == self.programs.len() {
+                self.programs.push(ProgramReport::new(program, at_ms));
+            }
+            self.programs[n].add(at_ms, program, frame, self.from_s);
+        }
+        for group in &frame.groups {
+            let is_of = |program: &ProgramReport| {
+                program.pid.is_some_and(|pid| group.pids.contains(&pid.cast_unsigned()))
+            };
+            if name.is_some() && !self.programs.iter().any(is_of) {
+                continue;
+            }
+            let n = *groups.entry((group.owner, group.group)).or_insert(self.groups.len());
+            if n == self.groups.len() {
+                self.groups.push(GroupReport::new(group));
+            }
+            self.groups[n].add(at_ms, group);
+        }
+        for claim in frame.claims.iter().filter(|claim| is_selected(&claim.name)) {
+            let id =
+                |known: &&mut ClaimReport| (known.claim, known.pid) == (claim.claim, claim.pid);
+            let from_s = seconds(at_ms.saturating_sub(frame.span_ms));
+            let (to_s, cpus) = (seconds(at_ms), claim.cpus.clone());
+            match self.claims.iter_mut().find(id) {
+                Some(known) => (known.to_s, known.cpus) = (to_s, cpus),
+                None => {
+                    let (claim, pid, name) = (claim.claim, claim.pid, claim.name.clone());
+                    self.claims.push(ClaimReport { claim, pid, name, cpus, from_s, to_s });
+                }
+            }
+        }
+        for (ago_ms, decision) in frame.decisions.iter().filter(|(_, d)| is_selected(&d.program)) {
+            let unix_s = seconds(at_ms.saturating_sub(*ago_ms));
+            let at_s = (unix_s - self.from_s).max(0.0);
+            self.decisions.push(Decision { at_s, unix_s: Some(unix_s), ..decision.clone() });
+        }
+        self.decisions_left_out += frame.left_out;
+    }
+
+    /// The content of a page about the period. `machine` is this host. `json` is the report as the
+    /// command writes it.
+    pub fn page(&self, host: String, machine: Machine, json: serde_json::Value) -> State {
+        let programs = &self.programs[..self.programs.len().min(PROGRAMS_MAX)];
+        let step_ns = step_ns(programs, &self.groups);
+        let program = |(n, program): (usize, &ProgramReport)| corebeat_web::Program {
+            id: n as u32,
+            pid: program.pid,
+            name: printable(&program.name),
+            policy: program.policy.clone(),
+            changes: program.changes.clone(),
+            points: thinned(&program.points, step_ns).into(),
+            mean: Some(program.mean()),
+            ..corebeat_web::Program::default()
+        };
+        let group = |group: &GroupReport| corebeat_web::Group {
+            owner: group.owner,
+            group: group.group,
+            pids: group.pids.clone(),
+            members: group.members,
+            beats: group.beats,
+            rate_min: group.rate.and_then(|rate| rate.rate_min),
+            rate_max: group.rate.and_then(|rate| rate.rate_max),
+            rates: group.thinned(step_ns, self.from_s).into(),
+        };
+        let mut notes: Vec<String> = self.missing.iter().map(Missing::to_string).collect();
+        notes.extend(self.note_of_left_out());
+        let left_out = self.programs.len() - programs.len();
+        if left_out > 0 {
+            notes.push(format!("{left_out} programs with less CPU time are not on this page"));
+        }
+        let excess = self.decisions.len().saturating_sub(DECISIONS_MAX);
+        if excess > 0 {
+            notes.push(format!("{excess} earlier decisions are not on this page"));
+        }
+        let is_short = json.to_string().len() <= JSON_BYTES_MAX;
+        if !is_short {
+            notes.push("the report as JSON is not in this page, because it is long".into());
+        }
+        let mut state = State::of_host(host, machine);
+        state.at_ns = ((self.to_s - self.from_s) * 1e9) as u64;
+        state.programs = programs.iter().enumerate().map(program).collect();
+        state.groups = self.groups.iter().map(group).collect();
+        state.decisions = self.decisions[excess..].iter().map(decision_printable).collect();
+        state.notes = notes;
+        state.tables = [self.claims_table()].into_iter().filter(|t| !t.rows.is_empty()).collect();
+        state.report = Some(json).filter(|_| is_short);
+        state.period = Some(format!("From {} to {}.", utc(self.from_s), utc(self.to_s)));
+        state
+    }
+
+    fn note_of_left_out(&self) -> Option<String> {
+        let left_out = self.decisions_left_out;
+        (left_out > 0).then(|| format!("{left_out} decisions of busy moments are left out"))
+    }
+
+    fn claims_table(&self) -> Table {
+        let row = |claim: &ClaimReport| {
+            let cpus: Vec<String> = claim.cpus.iter().map(u32::to_string).collect();
+            let times = [utc(claim.from_s), utc(claim.to_s)];
+            let head = [claim.claim.to_string(), claim.pid.to_string(), printable(&claim.name)];
+            head.into_iter().chain([cpus.join(" ")]).chain(times).collect()
+        };
+        Table {
+            title: "Claims".into(),
+            head: ["Claim", "Process", "Name", "CPUs", "From", "To"].map(str::to_owned).to_vec(),
+            rows: self.claims.iter().map(row).collect(),
+        }
+    }
+
+    fn programs_table(&self) -> Table {
+        let head = [
+            "Program", "PID", "From", "To", "CPU s", "CPUs", "Threads", "User", "Spin", "System",
+            "Lock", "Park", "Wait", "Sleep", "Beats/s", "Goal",
+        ];
+        let row = |program: &ProgramReport| {
+            let cpus = program.cpu_s / program.observed_s.max(1e-9);
+            let TimeShares { user, system, lock, park, wait, sleep, spin } = program.shares;
+            let mut cells = vec![
+                printable(&program.name),
+                program.pid.map_or("–".into(), |pid| pid.to_string()),
+                utc(program.from_s),
+                utc(program.to_s),
+                format!("{:.1}", program.cpu_s),
+                format!("{cpus:.2}"),
+                program.threads_max.to_string(),
+            ];
+            cells.extend([user, spin, system, lock, park, wait, sleep].map(percent));
+            cells.extend(rate_cells(program.heart_rate));
+            cells
+        };
+        let rows = self.programs.iter().map(row).collect();
+        Table { title: "Programs".into(), head: head.map(str::to_owned).to_vec(), rows }
+    }
+
+    fn groups_table(&self) -> Table {
+        let head = ["Group", "Owner", "Processes", "Beats/s", "Goal"];
+        let row = |group: &GroupReport| {
+            let pids: Vec<String> = group.pids.iter().map(u32::to_string).collect();
+            let cells = [group.group.to_string(), group.owner.to_string(), pids.join(" ")];
+            cells.into_iter().chain(rate_cells(group.rate)).collect()
+        };
+        let rows = self.groups.iter().map(row).collect();
+        Table { title: "Heartbeats".into(), head: head.map(str::to_owned).to_vec(), rows }
+    }
+
+    fn decisions_table(&self) -> Table {
+        let head = ["Time", "Program", "PID", "Policy", "Decision", "Outcome", "Reason"];
+        let row = |decision: &Decision| {
+            let decision = decision_printable(decision);
+            vec![
+                utc(decision.unix_s.unwrap_or_default()),
+                decision.program,
+                decision.pid.map_or("–".into(), |pid| pid.to_string()),
+                decision.policy,
+                decision.what,
+                decision.outcome.to_string(),
+                decision.why,
+            ]
+        };
+        let rows = self.decisions.iter().map(row).collect();
+        Table { title: "Decisions".into(), head: head.map(str::to_owned).to_vec(), rows }
+    }
+}
+
+/// The report as text, for a terminal.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "From {} to {}", utc(self.from_s), utc(self.to_s))?;
+        self.missing.iter().try_for_each(|missing| writeln!(f, "{missing}"))?;
+        self.note_of_left_out().into_iter().try_for_each(|note| writeln!(f, "{note}"))?;
+        let tables = [
+            self.programs_table(),
+            self.groups_table(),
+            self.claims_table(),
+            self.decisions_table(),
+        ];
+        for table in &tables {
+            match table.rows.is_empty() {
+                true => writeln!(f, "\n{}: none", table.title)?,
+                false => write_table(f, table)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Columns as wide as their longest cell; the last one ends with its text.
+fn write_table(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    let lines = || [&table.head].into_iter().chain(&table.rows);
+    let width = |column: usize| lines().map(|l| l[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
+    writeln!(f, "\n{}", table.title)?;
+    for line in lines() {
+        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        writeln!(f, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("–".into(), |share| format!("{:.0}%", share * 100.0))
+}
+
+fn rate_cells(rate: Option<Rate>) -> [String; 2] {
+    let Some(Rate { mean, rate_min, rate_max, .. }) = rate else {
+        return ["–", "–"].map(Into::into);
+    };
+    let goal = match (rate_min, rate_max) {
+        (None, None) => "–".into(),
+        (Some(min), None) => format!("at least {min}"),
+        (None, Some(max)) => format!("at most {max}"),
+        (Some(min), Some(max)) => format!("{min} to {max}"),
+    };
+    [format!("{mean:.1}"), goal]
+}
+
+/// The decision with escaped control characters.
+fn decision_printable(decision: &Decision) -> Decision {
+    let [program, what, why] =
+        [&decision.program, &decision.what, &decision.why].map(|text| printable(text));
+    Decision { program, what, why, ..decision.clone() }
+}
+
+impl Rate {
+    fn add(&mut self, group: &frame::Group) {
+        (self.rate_min, self.rate_max) = (group.rate_min, group.rate_max);
+        let Some(rate) = group.rate else { return };
+        // The first update of a daemon has no span.
+        let added_ms = group.span_ms.max(1);
+        self.span_ms += added_ms;
+        self.mean += (rate - self.mean) * added_ms as f64 / self.span_ms as f64;
+    }
+}
+
+impl GroupReport {
+    fn new(group: &frame::Group) -> GroupReport {
+        let (owner, group) = (group.owner, group.group);
+        GroupReport { owner, group, pids: vec![], members: 0, beats: 0, rate: None, rates: vec![] }
+    }
+
+    fn add(&mut self, at_ms: u64, group: &frame::Group) {
+        self.pids.clone_from(&group.pids);
+        (self.members, self.beats) = (group.members, group.beats);
+        self.rate.get_or_insert_default().add(group);
+        self.rates.extend(group.rate.map(|rate| (at_ms, rate, group.span_ms)));
+    }
+
+    /// The rates with times since the begin of the period, one for each step, and an unknown one
+    /// in each gap.
+    fn thinned(&self, step_ns: u64, from_s: f64) -> Vec<(u64, f64)> {
+        let from_ms = (from_s * 1000.0) as u64;
+        let step_ms = step_ns / 1_000_000;
+        let mut thinned: Vec<(u64, f64)> = vec![];
+        let mut end_ms = None;
+        for rates in self.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms) {
+            let start_ms = rates[0].0.saturating_sub(rates[0].2);
+            let at_ns = |at_ms: u64| at_ms.saturating_sub(from_ms) * 1_000_000;
+            if end_ms.is_some_and(|end_ms| is_gap(end_ms, start_ms)) {
+                thinned.push((at_ns(start_ms), f64::NAN));
+            }
+            let (at_ms, ..) = rates[rates.len() - 1];
+            let mean = rates.iter().map(|(_, rate, _)| rate).sum::<f64>() / rates.len() as f64;
+            thinned.push((at_ns(at_ms), mean));
+            end_ms = Some(at_ms);
+        }
+        thinned
+    }
+}
+
+impl ProgramReport {
+    fn new(program: &frame::Program, at_ms: u64) -> ProgramReport {
+        let end_ms = at_ms.saturating_sub(program.ago_ms);
+        ProgramReport {
+            pid: program.pid,
+            name: program.name.clone(),
+            policy: String::new(),
+            from_s: seconds(end_ms.saturating_sub(program.span_ms)),
+            to_s: 0.0,
+            observed_s: 0.0,
+            cpu_s: 0.0,
+            threads_max: 0,
+            shares: TimeShares::default(),
+            heart_rate: None,
+            changes: vec![],
+            sums: [(0.0, 0.0); 7],
+            points: vec![],
+        }
+    }
+
+    fn add(&mut self, at_ms: u64, program: &frame::Program, frame: &Frame, from_s: f64) {
+        let end_s = seconds(at_ms.saturating_sub(program.ago_ms));
+        self.to_s = end_s;
+        self.policy.clone_from(&program.policy);
+        self.changes.clone_from(&program.changes);
+        self.observed_s += seconds(program.span_ms);
+        self.threads_max = self.threads_max.max(program.threads);
+        let thread_s = seconds(program.thread_ms);
+        self.cpu_s += program.shares.running().unwrap_or(0.0) * thread_s;
+        for ((sum, time), share) in self.sums.iter_mut().zip(frame::fields(&program.shares)) {
+            let Some(share) = share else { continue };
+            *sum += share * thread_s;
+            *time += thread_s;
+        }
+        let mean = |(sum, time): (f64, f64)| (time > 0.0).then(|| sum / time);
+        self.shares = frame::shares(self.sums.map(mean));
+        let is_own = |group: &&frame::Group| {
+            program.pid.is_some_and(|pid| group.pids.contains(&pid.cast_unsigned()))
+        };
+        if let Some(group) = frame.groups.iter().find(is_own) {
+            self.heart_rate.get_or_insert_default().add(group);
+        }
+        self.points.push(program.point(((end_s - from_s).max(0.0) * 1e9) as u64));
+    }
+
+    /// The whole period as one point.
+    fn mean(&self) -> Point {
+        let span_ns = (self.observed_s * 1e9) as u64;
+        Point {
+            at_ns: self.points.last().map_or(0, |point| point.at_ns),
+            span_ns,
+            thread_ns: self.points.iter().map(|point| point.thread_ns).sum(),
+            shares: self.shares,
+            threads: self.threads_max,
+        }
+    }
+}
+
+/// The shortest step with which a page has few enough points, in nanoseconds.
+fn step_ns(programs: &[ProgramReport], groups: &[GroupReport]) -> u64 {
+    let points = |step_ms: u64| {
+        let of_program =
+            |p: &ProgramReport| p.points.chunk_by(|a, b| is_one(a, b, step_ms * 1_000_000)).count();
+        let of_group =
+            |g: &GroupReport| g.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).count();
+        programs.iter().map(of_program).chain(groups.iter().map(of_group)).sum::<usize>()
+    };
+    let step_ms = STEPS_MS.into_iter().find(|step_ms| points(*step_ms) <= POINTS_MAX);
+    step_ms.unwrap_or(STEPS_MS[STEPS_MS.len() - 1]) * 1_000_000
+}
+
+fn is_one(a: &Point, b: &Point, step_ns: u64) -> bool {
+    a.at_ns / step_ns == b.at_ns / step_ns
+}
+
+/// One point for each step.
+fn thinned(points: &[Point], step_ns: u64) -> Vec<Point> {
+    let chunks = points.chunk_by(|a, b| is_one(a, b, step_ns));
+    chunks.map(|chunk| chunk[1..].iter().fold(chunk[0], |one, next| one.merged(next))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, Group, Program};
+    use corebeat_web::{Claim, Outcome};
+
+    const SECOND: u64 = 1000;
+
+    fn program(name: &str, user: Option<f64>) -> Program {
+        let shares = TimeShares { user, lock: None, ..TimeShares::ZERO };
+        let (pid, name, policy) = (Some(7), name.to_owned(), "fair".into());
+        let (span_ms, thread_ms, threads) = (SECOND, 2 * SECOND, 2);
+        Program { pid, name, policy, span_ms, thread_ms, threads, shares, ..Program::default() }
+    }
+
+    fn frame(second: u64) -> (u64, Frame) {
+        let decision = Decision {
+            program: "p".into(),
+            what: "nice 5".into(),
+            outcome: Outcome::Done(1),
+            ..Decision::default()
+        };
+        let group = Group {
+            group: 3,
+            pids: vec![7],
+            rate: Some(second as f64),
+            span_ms: SECOND,
+            rate_max: Some(2.0),
+            ..Group::default()
+        };
+        let claim = Claim { claim: 1, pid: 9, name: "q".into(), cpus: vec![1], keep: None };
+        let frame = Frame {
+            clock: Clock::default(),
+            span_ms: SECOND,
+            programs: vec![program("p", Some(0.5)), program("idle", Some(0.0))],
+            groups: vec![group],
+            claims: vec![claim],
+            decisions: vec![(SECOND / 2, decision)],
+            ..Frame::default()
+        };
+        (second * SECOND, frame)
+    }
+
+    #[test]
+    fn report_has_the_sums_and_the_gaps_of_its_period() {
+        let mut frames: Vec<_> = [1, 2, 3, 10].map(frame).into();
+        frames[3].1.begins = true;
+        let report = Report::of(&frames, 0, 100 * SECOND, None);
+        let [first, last] = &report.programs[..] else { panic!("{report}") };
+        assert_eq!((first.name.as_str(), last.name.as_str()), ("p", "idle"));
+        assert_eq!((first.cpu_s, first.observed_s, first.threads_max), (4.0, 4.0, 2));
+        assert_eq!((first.shares.user, first.shares.lock), (Some(0.5), None));
+        assert_eq!((first.from_s, first.to_s), (0.0, 10.0));
+        let rate = Rate { mean: 4.0, rate_min: None, rate_max: Some(2.0), span_ms: 4000 };
+        assert_eq!((first.heart_rate, report.groups[0].rate), (Some(rate), Some(rate)));
+        assert_eq!((report.claims[0].from_s, report.claims[0].to_s), (0.0, 10.0));
+        assert_eq!(report.decisions[1].unix_s, Some(1.5));
+        let missing = [(3.0, 9.0, true), (10.0, 100.0, false)];
+        let missing =
+            missing.map(|(from_s, to_s, daemon_started)| Missing { from_s, to_s, daemon_started });
+        assert_eq!(report.missing, missing);
+        let text = report.to_string();
+        for part in [
+            "the daemon did not run, or recorded no history, from 1970-01-01 00:00:03Z to",
+            "nothing is recorded from 1970-01-01 00:00:10Z to 1970-01-01 00:01:40Z",
+            "at most 2",
+            "done: 1 changed",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // The last seconds are not written yet.
+        assert_eq!(Report::of(&frames, 0, 25 * SECOND, None).missing, missing[..1]);
+    }
+
+    #[test]
+    fn name_selects_programs_with_their_heartbeats_claims_and_decisions() {
+        let frames = [frame(1)];
+        let of = |name| {
+            let report = Report::of(&frames, 0, SECOND, Some(name));
+            let Report { programs, groups, claims, decisions, .. } = report;
+            [programs.len(), groups.len(), claims.len(), decisions.len()]
+        };
+        assert_eq!((of("p"), of("q"), of("r")), ([1, 1, 0, 1], [0, 0, 1, 0], [0; 4]));
+    }
+
+    #[test]
+    fn page_of_a_long_period_is_bounded_and_keeps_its_sums() {
+        let frames: Vec<_> = (1..=600)
+            .map(|second| {
+                let (at_ms, mut frame) = frame(second);
+                let names = (0..300).map(|n| (n, format!("p\u{1b}{n}")));
+                let programs = names.map(|(n, name)| program(&name, Some(f64::from(n) / 300.0)));
+                frame.programs = programs.collect();
+                (at_ms, frame)
+            })
+            .collect();
+        let report = Report::of(&frames, 0, 600 * SECOND, None);
+        let state = report.page("host".into(), Machine::default(), serde_json::json!({}));
+        assert_eq!((state.programs.len(), state.decisions.len()), (PROGRAMS_MAX, DECISIONS_MAX));
+        let points = state.programs.iter().flat_map(|program| &program.points);
+        assert!(points.clone().count() <= POINTS_MAX, "{}", points.count());
+        let first = &state.programs[0];
+        let thread_ns: u64 = first.points.iter().map(|point| point.thread_ns).sum();
+        assert_eq!((thread_ns, first.name.as_str()), (1_200_000_000_000, "p\\u{1b}299"));
+        assert!(state.groups[0].rates.len() < 600);
+        let left_out = ["44 programs with less CPU time", "100 earlier decisions"];
+        assert!(left_out.iter().all(|part| state.notes.iter().any(|note| note.contains(part))));
+        assert!(state.file_page().unwrap().contains("From 1970-01-01 00:00:00Z to"));
+    }
+
+    #[test]
+    fn gap_interrupts_the_line_of_a_rate() {
+        let report = Report::of(&[1, 2, 30].map(frame), 0, 30 * SECOND, None);
+        let rates = report.groups[0].thinned(1_000_000_000, 0.0);
+        let known: Vec<bool> = rates.iter().map(|(_, rate)| rate.is_finite()).collect();
+        assert_eq!(known, [true, true, false, true]);
+    }
+}

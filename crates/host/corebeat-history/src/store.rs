@@ -1,0 +1,312 @@
+//! The writer of the history, whose frames age in place.
+
+use crate::Error;
+use crate::file::{FILE_BYTES_MAX, Trouble, create, transact};
+use crate::frame::{Clock, Frame};
+use crate::read::{FILE, FRAMES, decode, visit};
+use redb::Table;
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Name of the file whose lock the writing process holds. A reader locks the history itself.
+const LOCK: &str = "history.lock";
+/// Largest sum of the costs of all frames, in bytes. redb doubles a file that is too small, and a
+/// transaction writes new pages before it frees the old ones: half of the file holds them all.
+const COST_MAX: u64 = 24 << 20;
+/// Age at which frames are removed, in milliseconds.
+pub const AGE_MS_MAX: u64 = 24 * 3_600_000;
+/// Spans of frames of an age: the age, and the span of one frame, in milliseconds.
+const LEVELS: [(u64, u64); 2] = [(2 * 3_600_000, 60_000), (600_000, 10_000)];
+/// Longest time between two frames that is no gap, in milliseconds: an update of a busy host is
+/// late.
+pub(crate) const GAP_MS: u64 = 3_000;
+
+/// The history of one daemon.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    /// Holds the lock of the writing process.
+    _lock: File,
+    index: Index,
+    last: Option<(u64, Clock)>,
+}
+
+/// The frames of the file, as far as their ageing needs them in memory.
+type Index = BTreeMap<u64, Entry>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    start_ms: u64,
+    begins: bool,
+    /// Bytes of the file that the frame takes, about.
+    cost: u64,
+}
+
+impl Entry {
+    fn of(at_ms: u64, frame: &Frame, length: usize) -> Entry {
+        let start_ms = at_ms.saturating_sub(frame.span_ms);
+        Entry { start_ms, begins: frame.begins, cost: cost(length) }
+    }
+}
+
+/// Bytes that a value takes: small ones share pages that are half full, and large ones have pages
+/// of a power of two.
+fn cost(length: usize) -> u64 {
+    match length as u64 {
+        small @ ..2048 => (2 * small).max(256),
+        large => (large + 256).next_power_of_two(),
+    }
+}
+
+impl Store {
+    /// Opens or creates the history in a folder, to write it. A damaged file is moved aside.
+    /// Returns a line about that as well.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder cannot be created or used, or another process writes the history.
+    pub fn open(dir: &Path) -> Result<(Store, Option<String>), Error> {
+        let failed = |source| Error::File { path: dir.into(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let lock = create(&dir.join(LOCK)).map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { dir: dir.into() }),
+            locked => locked.map_err(|e| failed(e.into()))?,
+        }
+        let mut store = Store { dir: dir.into(), _lock: lock, index: Index::new(), last: None };
+        let line = match store.load() {
+            Err(Trouble::Damaged(why)) => {
+                let line = store.move_aside(&why)?;
+                store.load().map_err(|trouble| trouble.error(store.path()))?;
+                Some(line)
+            }
+            loaded => loaded.map(|()| None).map_err(|trouble| trouble.error(store.path()))?,
+        };
+        Ok((store, line))
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
+    /// Checks the whole file, and reads the index.
+    fn load(&mut self) -> Result<(), Trouble> {
+        let (mut index, mut last) = (Index::new(), None);
+        transact(&self.path(), |db| {
+            db.check_integrity()?;
+            visit(&db.begin_read()?, |at_ms, frame, length| {
+                index.insert(at_ms, Entry::of(at_ms, &frame, length));
+                last = Some((at_ms, frame.clock));
+            })
+        })?;
+        (self.index, self.last) = (index, last);
+        Ok(())
+    }
+
+    /// Adds frames, the first first, merges and removes old ones, all in one transaction. Returns
+    /// lines about the clock and the file.
+    ///
+    /// # Errors
+    /// [`Error`] if the file cannot be written. The history is then as before.
+    pub fn append(&mut self, frames: &[Frame]) -> Result<Vec<String>, Error> {
+        let mut lines = vec![];
+        let mut added = self.add(frames, &mut lines);
+        let anew = match &added {
+            Err(Trouble::Damaged(why)) => Some(self.move_aside(why)?),
+            Err(Trouble::Full) => Some(self.remove()?),
+            _ => None,
+        };
+        if let Some(line) = anew {
+            lines.push(line);
+            added = self.add(frames, &mut lines);
+        }
+        added.map(|()| lines).map_err(|trouble| trouble.error(self.path()))
+    }
+
+    fn add(&mut self, frames: &[Frame], lines: &mut Vec<String>) -> Result<(), Trouble> {
+        let mut last = self.last;
+        let mut keyed = vec![];
+        for frame in frames {
+            let at_ms = next_ms(last, frame.clock);
+            lines.extend(last.and_then(|last| jump(last, (at_ms, frame.clock))));
+            last = Some((at_ms, frame.clock));
+            keyed.push((at_ms, frame));
+        }
+        let Some((now_ms, _)) = last else { return Ok(()) };
+        let mut index = self.index.clone();
+        transact(&self.path(), |db| {
+            let mut transaction = db.begin_write()?;
+            // A killed daemon leaves a file that opens at once.
+            transaction.set_quick_repair(true);
+            let mut table = transaction.open_table(FRAMES)?;
+            for (at_ms, frame) in keyed {
+                insert(&mut table, &mut index, at_ms, frame)?;
+            }
+            for keys in merges(&index, now_ms) {
+                let mut parts = vec![];
+                for key in keys {
+                    index.remove(&key);
+                    if let Some(bytes) = table.remove(key)? {
+                        parts.push((key, decode(key, bytes.value())?));
+                    }
+                }
+                if let Some((at_ms, frame)) = Frame::merged(parts) {
+                    insert(&mut table, &mut index, at_ms, &frame)?;
+                }
+            }
+            let mut excess = index.values().map(|entry| entry.cost).sum::<u64>();
+            while let Some(entry) = index.first_entry()
+                && (excess > COST_MAX || entry.key().saturating_add(AGE_MS_MAX) < now_ms)
+            {
+                table.remove(entry.key())?;
+                excess -= entry.remove().cost;
+            }
+            drop(table);
+            transaction.commit()?;
+            Ok(())
+        })?;
+        (self.index, self.last) = (index, last);
+        Ok(())
+    }
+
+    /// Moves the file aside, and returns a line about it. One such file is kept, so that a disk
+    /// that damages files again and again is not filled.
+    fn move_aside(&mut self, why: &str) -> Result<String, Error> {
+        let path = self.path();
+        let failed = |source| Error::File { path: path.clone(), source };
+        let prefix = format!("{FILE}.damaged-");
+        for entry in std::fs::read_dir(&self.dir).map_err(failed)?.flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                std::fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let date = corebeat_web::utc(now.as_secs_f64()).replace(' ', "T").replace(':', "");
+        let aside = self.dir.join(prefix + &date);
+        std::fs::rename(&path, &aside).map_err(failed)?;
+        (self.index, self.last) = (Index::new(), None);
+        Ok(format!(
+            "the history is damaged or foreign ({why}); {} has the old file, and a new history \
+             begins",
+            aside.display()
+        ))
+    }
+
+    /// Removes the file, and returns a line about it.
+    fn remove(&mut self) -> Result<String, Error> {
+        let path = self.path();
+        std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?;
+        (self.index, self.last) = (Index::new(), None);
+        Ok(format!("the history has reached {} MiB; a new history begins", FILE_BYTES_MAX >> 20))
+    }
+}
+
+fn insert(
+    table: &mut Table<u64, &[u8]>,
+    index: &mut Index,
+    at_ms: u64,
+    frame: &Frame,
+) -> Result<(), Trouble> {
+    let bytes = frame.encode();
+    index.insert(at_ms, Entry::of(at_ms, frame, bytes.len()));
+    table.insert(at_ms, &bytes[..])?;
+    Ok(())
+}
+
+/// Time of a frame with this clock, after the last frame.
+fn next_ms(last: Option<(u64, Clock)>, clock: Clock) -> u64 {
+    let Some((last_ms, before)) = last else { return clock.unix_ms };
+    let since_ms = match before.boot == clock.boot {
+        true => clock.boot_ms.saturating_sub(before.boot_ms),
+        // The clock since the last boot has ended. No time passes if the wall clock is earlier now.
+        false => clock.unix_ms.saturating_sub(before.unix_ms),
+    };
+    last_ms.saturating_add(since_ms.max(1))
+}
+
+/// A line if the wall clock was set between two frames, by more than it drifts.
+fn jump((from_ms, from): (u64, Clock), (to_ms, to): (u64, Clock)) -> Option<String> {
+    let offset_ms = |at_ms: u64, clock: Clock| i128::from(clock.unix_ms) - i128::from(at_ms);
+    let by_ms = offset_ms(to_ms, to) - offset_ms(from_ms, from);
+    let seconds = by_ms.unsigned_abs() / 1000;
+    (seconds >= 2).then(|| {
+        let way = if by_ms > 0 { "forth" } else { "back" };
+        format!("the clock of the host was set {way} by {seconds} s; the history is moved as well")
+    })
+}
+
+/// The keys of frames that become one frame, because of their age.
+fn merges(index: &Index, now_ms: u64) -> Vec<Vec<u64>> {
+    let span_of = |at_ms: u64| {
+        LEVELS.iter().find_map(|(age_ms, span_ms)| {
+            let number = at_ms.div_ceil(*span_ms);
+            let end_ms = number.saturating_mul(*span_ms);
+            (end_ms.saturating_add(*age_ms) <= now_ms).then_some((*span_ms, number))
+        })
+    };
+    let frames: Vec<(&u64, &Entry)> = index.iter().collect();
+    let are_one = |(a, _): &(&u64, &Entry), (b, next): &(&u64, &Entry)| {
+        // A merged frame hides no gap.
+        !is_gap(**a, next.start_ms)
+            && !next.begins
+            && span_of(**a).is_some_and(|span| span_of(**b) == Some(span))
+    };
+    let groups = frames.chunk_by(are_one).filter(|group| group.len() > 1);
+    groups.map(|group| group.iter().map(|(at_ms, _)| **at_ms).collect()).collect()
+}
+
+/// Whether there is a gap between the end of a frame and the start of the next one.
+pub(crate) fn is_gap(end_ms: u64, start_ms: u64) -> bool {
+    start_ms.saturating_sub(end_ms) > GAP_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Program};
+    use corebeat_machine::TimeShares;
+
+    /// Programs have names, changes and shares as on a real host.
+    #[test]
+    fn day_of_a_hundred_programs_fits_into_the_file() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let names = ["postgres", "python3", "cc1plus", "chrome", "java", "node", "ld.lld", "nginx"];
+        let program = |n: i32| {
+            let mut share = || Some(random.f64());
+            let [user, system, wait, sleep, lock, park, spin] = [(); 7].map(|()| share());
+            Program {
+                pid: Some(100_000 + 37 * n),
+                name: names[n as usize % names.len()].into(),
+                policy: "auto".into(),
+                changes: vec!["class batch".into(), "slice 100 ms".into()],
+                span_ms: 1000,
+                thread_ms: random.u64(1000..64_000),
+                threads: random.usize(1..64),
+                shares: TimeShares { user, system, wait, sleep, lock, park, spin },
+                ago_ms: random.u64(..500),
+            }
+        };
+        let frame = Frame { programs: (0..100).map(program).collect(), ..Frame::default() };
+        let group = |n| {
+            let (rate, rate_max) = (Some(random.f64() * 100.0), Some(30.0));
+            Group {
+                owner: 1000,
+                group: n,
+                pids: vec![n],
+                members: 8,
+                rate,
+                rate_max,
+                ..Group::default()
+            }
+        };
+        let frame = Frame { groups: (0..64).map(group).collect(), ..frame };
+        let frames = 600 + 660 + 1320;
+        let length = frame.encode().len();
+        assert!(cost(length) * frames <= COST_MAX, "{length}");
+        assert_eq!(Frame::decode(&frame.encode()).unwrap().programs.len(), 100);
+    }
+}

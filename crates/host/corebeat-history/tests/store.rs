@@ -1,0 +1,363 @@
+//! The file of the history: its age, its bound, and what damages it.
+
+use corebeat_history::{
+    AGE_MS_MAX, Clock, Error, FILE, FILE_BYTES_MAX, Frame, Program, Store, read,
+};
+use corebeat_machine::TimeShares;
+use corebeat_test_group::TestGroup;
+use corebeat_web::Decision;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+const SECOND: u64 = 1000;
+const HOUR: u64 = 3600 * SECOND;
+/// Wall clock at the first frame.
+const START: u64 = 1_800_000_000_000;
+
+fn program(name: &str, user: f64) -> Program {
+    let shares = TimeShares { user: Some(user), sleep: Some(1.0 - user), ..TimeShares::ZERO };
+    let (pid, name, policy) = (Some(7), name.into(), "auto".into());
+    Program {
+        pid,
+        name,
+        policy,
+        span_ms: SECOND,
+        thread_ms: 2 * SECOND,
+        threads: 2,
+        shares,
+        ..Program::default()
+    }
+}
+
+/// A frame of one second, this long after the boot.
+fn frame(boot_ms: u64, user: f64) -> Frame {
+    Frame {
+        clock: Clock { boot: 1, boot_ms, unix_ms: START + boot_ms },
+        span_ms: SECOND,
+        begins: boot_ms == 0,
+        programs: vec![program("p", user)],
+        ..Frame::default()
+    }
+}
+
+fn open(dir: &Path) -> Store {
+    let (store, line) = Store::open(dir).unwrap();
+    assert_eq!(line, None);
+    store
+}
+
+fn all(dir: &Path) -> Vec<(u64, Frame)> {
+    read(dir, 0, u64::MAX).unwrap()
+}
+
+#[test]
+fn frames_age_to_longer_spans_and_keep_their_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let seconds = 3 * 3600;
+    for first in (0..seconds).step_by(600) {
+        let frames: Vec<Frame> =
+            (first..first + 600).map(|s| frame(s * SECOND, (s % 2) as f64)).collect();
+        assert_eq!(store.append(&frames).unwrap(), Vec::<String>::new());
+    }
+    let frames = all(dir.path());
+    let now = frames.last().unwrap().0;
+    assert_eq!(now, START + (seconds - 1) * SECOND);
+    for (at, frame) in &frames[1..] {
+        let age = now - at;
+        let span_of = |age: u64| match age {
+            ..600_000 => SECOND,
+            600_000..7_200_000 => 10 * SECOND,
+            7_200_000.. => 60 * SECOND,
+        };
+        // A span ages as a whole, and the one of the start is shorter.
+        let (shortest, longest) = (span_of(age.saturating_sub(60 * SECOND)), span_of(age));
+        assert!(frame.span_ms <= longest, "{age} {}", frame.span_ms);
+        assert!(frame.span_ms >= shortest || *at < START + 60 * SECOND, "{age} {}", frame.span_ms);
+        let user = frame.programs[0].shares.user.unwrap();
+        assert!(frame.span_ms == SECOND || (user - 0.5).abs() < 0.1, "{user}");
+    }
+    assert_eq!(frames.iter().map(|(_, f)| f.span_ms).sum::<u64>(), seconds * SECOND);
+    let thread_ms: u64 = frames.iter().map(|(_, f)| f.programs[0].thread_ms).sum();
+    assert_eq!(thread_ms, 2 * seconds * SECOND);
+    assert!(frames.len() < 600 + 670 + 70, "{}", frames.len());
+}
+
+#[test]
+fn frames_of_yesterday_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.append(&[frame(0, 1.0), frame(SECOND, 1.0)]).unwrap();
+    store.append(&[frame(AGE_MS_MAX + SECOND, 1.0)]).unwrap();
+    let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| at - START).collect();
+    assert_eq!(times, [SECOND, AGE_MS_MAX + SECOND]);
+}
+
+#[test]
+fn a_second_process_cannot_write_and_can_read() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(matches!(read(dir.path(), 0, u64::MAX), Err(Error::Missing { .. })));
+    let mut store = open(dir.path());
+    assert!(matches!(Store::open(dir.path()), Err(Error::InUse { .. })));
+    assert_eq!(all(dir.path()), []);
+    store.append(&[frame(0, 1.0)]).unwrap();
+    assert_eq!(all(dir.path()), [(START, frame(0, 1.0))]);
+    drop(store);
+    open(dir.path());
+}
+
+#[test]
+fn writer_waits_a_second_for_a_reader_and_then_writes_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let file = fs::File::open(store.path()).unwrap();
+    flock(&file, FlockOperation::LockShared).unwrap();
+    assert!(matches!(store.append(&[frame(0, 1.0)]), Err(Error::Locked { .. })));
+    drop(file);
+    store.append(&[frame(0, 1.0)]).unwrap();
+    assert_eq!(all(dir.path()).len(), 1);
+}
+
+#[test]
+fn clock_that_is_set_moves_the_history_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut unix_ms = START;
+    for (boot_ms, by_ms) in [(0, 0), (1, -7_200_000), (2, 90_000_000), (3, 1500)] {
+        unix_ms = (unix_ms as i64 + by_ms) as u64 + SECOND;
+        let clock = Clock { boot: 1, boot_ms: boot_ms * SECOND, unix_ms };
+        let lines = store.append(&[Frame { clock, ..frame(0, 1.0) }]).unwrap();
+        let expected = match by_ms {
+            -7_200_000 => Some("set back by 7200 s"),
+            90_000_000 => Some("set forth by 90000 s"),
+            _ => None,
+        };
+        assert_eq!(lines.len(), usize::from(expected.is_some()), "{lines:?}");
+        assert!(expected.is_none_or(|text| lines[0].contains(text)), "{lines:?}");
+        let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| unix_ms - at).collect();
+        assert_eq!(times, (0..=boot_ms).rev().map(|n| n * SECOND).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn clock_of_another_boot_that_is_earlier_reverses_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.append(&[frame(HOUR, 1.0)]).unwrap();
+    let clock = Clock { boot: 2, boot_ms: 5, unix_ms: START };
+    let lines = store.append(&[Frame { clock, ..frame(0, 0.0) }]).unwrap();
+    assert!(lines.len() == 1 && lines[0].contains("set back by 3600 s"), "{lines:?}");
+    let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [START - 1, START]);
+}
+
+#[test]
+fn gap_is_not_hidden_by_a_longer_span() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    for second in [1, 2, 8, 9] {
+        store.append(&[frame(second * SECOND, 1.0)]).unwrap();
+    }
+    let restarted = Frame { begins: true, ..frame(10 * SECOND, 1.0) };
+    store.append(&[restarted, frame(HOUR, 1.0)]).unwrap();
+    let frames = all(dir.path());
+    let spans: Vec<(u64, bool)> = frames.iter().map(|(_, f)| (f.span_ms, f.begins)).collect();
+    assert_eq!(spans, [(2000, false), (2000, false), (1000, true), (1000, false)]);
+}
+
+#[test]
+fn damaged_and_foreign_files_are_moved_aside() {
+    let plain = b"not a database".repeat(1000);
+    let foreign = {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("other");
+        let db = redb::Database::create(&path).unwrap();
+        let write = db.begin_write().unwrap();
+        let table = redb::TableDefinition::<u64, u64>::new("theirs");
+        write.open_table(table).unwrap().insert(1, 2).unwrap();
+        write.commit().unwrap();
+        drop(db);
+        fs::read(path).unwrap()
+    };
+    for content in [plain, foreign, vec![0; 4096]] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        fs::write(&path, &content).unwrap();
+        fs::write(dir.path().join(format!("{FILE}.damaged-earlier")), "").unwrap();
+        let (mut store, line) = Store::open(dir.path()).unwrap();
+        let line = line.unwrap();
+        assert!(line.contains("damaged or foreign") && !line.contains('\n'), "{line}");
+        let aside = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let aside: Vec<_> = aside.filter(|p| p.to_string_lossy().contains(".damaged-")).collect();
+        assert_eq!(aside.len(), 1);
+        assert_eq!(fs::read(&aside[0]).unwrap().len(), content.len());
+        store.append(&[frame(0, 1.0)]).unwrap();
+        assert_eq!(all(dir.path()).len(), 1);
+    }
+}
+
+/// Bytes of a file are replaced at random: each time the history opens with all frames, or the file
+/// is moved aside, and reading it returns frames or an error.
+#[test]
+fn damage_anywhere_in_the_file_is_detected_or_harmless() {
+    let origin = tempfile::tempdir().unwrap();
+    let mut store = open(origin.path());
+    let frames: Vec<Frame> = (0..200).map(|s| frame(s * SECOND, 0.5)).collect();
+    store.append(&frames).unwrap();
+    drop(store);
+    let (good, expected) = (fs::read(origin.path().join(FILE)).unwrap(), all(origin.path()));
+    let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut moved = 0;
+    for _ in 0..60 {
+        let mut bytes = good.clone();
+        match random.bool() {
+            true => bytes.truncate(random.usize(..bytes.len())),
+            false => {
+                (0..random.usize(1..64)).for_each(|_| bytes[random.usize(..used)] = random.u8(..))
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), &bytes).unwrap();
+        let _ = read(dir.path(), 0, u64::MAX);
+        let (store, line) = Store::open(dir.path()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        moved += usize::from(line.is_some());
+        let left = all(dir.path());
+        match line {
+            Some(_) => assert_eq!(left, [], "seed {seed}"),
+            None => assert!(left == expected || left.is_empty(), "seed {seed}"),
+        }
+        drop(store);
+    }
+    assert!(moved > 0, "seed {seed}");
+}
+
+#[test]
+fn file_of_a_busy_day_stays_within_its_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut random = fastrand::Rng::with_seed(1);
+    // Texts that do not compress.
+    let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
+    let mut longest = 0;
+    // The first two thirds fill the file; the rest replaces its frames.
+    for write in 0..60 {
+        let frames = (0..10).map(|n| {
+            let decision = || {
+                let begin = random.usize(..text.len() - 400);
+                Decision { why: text[begin..begin + 400].into(), ..Decision::default() }
+            };
+            let decisions = std::iter::repeat_with(decision).take(128);
+            let decisions = decisions.map(|decision| (0, decision)).collect();
+            Frame { decisions, ..frame((write * 10 + n) * SECOND * 20, 0.5) }
+        });
+        let lines = store.append(&frames.collect::<Vec<_>>()).unwrap();
+        assert_eq!(lines, Vec::<String>::new());
+        longest = longest.max(fs::metadata(dir.path().join(FILE)).unwrap().len());
+    }
+    assert!(longest <= FILE_BYTES_MAX, "{longest}");
+    let left = all(dir.path()).len();
+    assert!((300..600).contains(&left), "{left}");
+}
+
+/// Environment variable that turns a test below into a writer of this folder.
+const WRITES: &str = "COREBEAT_TEST_HISTORY";
+
+/// A process that runs one test of this file as a writer, until it ends or is killed.
+fn writer(group: &TestGroup, test: &str, dir: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(WRITES, dir);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    group.add(&mut command).spawn().unwrap()
+}
+
+/// Not a test: appends frames, and prints the number of frames after each of them.
+#[test]
+fn process_that_writes() {
+    let Some(dir) = std::env::var_os(WRITES) else { return };
+    let dir = Path::new(&dir);
+    let mut store = open(dir);
+    for n in all(dir).len() as u64.. {
+        store.append(&[frame(n * SECOND, 0.5)]).unwrap();
+        println!("wrote {}", n + 1);
+    }
+}
+
+#[test]
+fn killed_writer_leaves_all_that_it_has_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut written = 0;
+    for _ in 0..20 {
+        let group = TestGroup::new();
+        let mut child = writer(&group, "process_that_writes", dir.path());
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut left = random.usize(1..8);
+        while left > 0 {
+            let line = lines.next().unwrap_or_else(|| panic!("seed {seed}")).unwrap();
+            // The first line of the test harness may lack its end.
+            let Some((_, number)) = line.rsplit_once("wrote ") else { continue };
+            written = number.parse().unwrap();
+            left -= 1;
+        }
+        // At any point of the next transactions.
+        (0..random.u32(..3_000_000)).for_each(|n| _ = std::hint::black_box(n));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = all(dir.path());
+        drop(open(dir.path()));
+        let frames = all(dir.path());
+        assert_eq!(before, frames, "seed {seed}: a reader and the next daemon find the same");
+        assert!(frames.len() >= written, "seed {seed}: {} of {written}", frames.len());
+        for (n, (at, found)) in frames.iter().enumerate() {
+            let n = n as u64 * SECOND;
+            assert_eq!((*at, found), (START + n, &frame(n, 0.5)), "seed {seed}");
+        }
+    }
+}
+
+/// Not a test: writes to a disk that is full, and then has space again.
+#[test]
+fn process_with_a_full_disk() {
+    let Some(dir) = std::env::var_os(WRITES) else { return };
+    let dir = Path::new(&dir);
+    // SAFETY: the action has no handler. A write beyond the limit is an error then.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let mut store = open(dir);
+    let limit = getrlimit(Resource::Fsize);
+    let length = fs::metadata(dir.join(FILE)).unwrap().len();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(length), ..limit }).unwrap();
+    let mut written = 0;
+    let refused = loop {
+        let why = (0..100_000).map(|_| fastrand::alphanumeric()).collect();
+        let decisions = vec![(0, Decision { why, ..Decision::default() })];
+        match store.append(&[Frame { decisions, ..frame(written * SECOND, 0.5) }]) {
+            Ok(lines) => assert_eq!(lines, Vec::<String>::new()),
+            Err(e) => break e.to_string(),
+        }
+        written += 1;
+    };
+    assert!(refused.contains(FILE) && refused.contains("File too large"), "{refused}");
+    assert_eq!(all(dir).len() as u64, written);
+    assert!(store.append(&[frame(written * SECOND, 0.5)]).is_err());
+    setrlimit(Resource::Fsize, limit).unwrap();
+    assert_eq!(store.append(&[frame(written * SECOND, 0.5)]).unwrap(), Vec::<String>::new());
+    assert_eq!(all(dir).len() as u64, written + 1);
+    drop(store);
+    assert_eq!(open(dir).append(&[]).unwrap(), Vec::<String>::new());
+    assert_eq!(all(dir).len() as u64, written + 1);
+}
+
+#[test]
+fn full_disk_is_an_error_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let group = TestGroup::new();
+    let done = writer(&group, "process_with_a_full_disk", dir.path()).wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
