@@ -1,30 +1,32 @@
 //! Retired values of threads that have ended.
 
 use crate::Retired;
-use corebeat_sync::{Mutex, const_unless_loom, lock};
+use corebeat_sync::const_unless_loom;
+use corebeat_sync::fork::ForkMutex;
 
-/// Retired values whose threads ended before their grace periods did.
+/// Retired values whose threads ended before their grace periods did. A child of fork inherits
+/// them, also if another thread was changing the list at the fork.
 #[derive(Debug)]
-pub struct Orphans<S = ()>(Mutex<Vec<Retired<S>>>);
+pub struct Orphans<S = ()>(ForkMutex<Vec<Retired<S>>>);
 
 impl<S> Orphans<S> {
     const_unless_loom! {
         /// Creates an empty list.
         pub fn new() -> Orphans<S> {
-            Orphans(Mutex::new(Vec::new()))
+            Orphans(ForkMutex::new(Vec::new()))
         }
     }
 
     /// Moves the retired values of a thread to the list.
     pub fn abandon(&self, retired: &mut Vec<Retired<S>>) {
         if !retired.is_empty() {
-            lock(&self.0).append(retired);
+            self.0.lock().append(retired);
         }
     }
 
     /// Moves all orphans to the retired values of a thread.
     pub fn adopt(&self, retired: &mut Vec<Retired<S>>) {
-        retired.append(&mut lock(&self.0));
+        retired.append(&mut self.0.lock());
     }
 }
 

@@ -1,8 +1,10 @@
 //! Keeps shared memory and locked files out of children of fork, recognises values that a child has
-//! inherited, and gives each child own state.
+//! inherited, and lets a child continue with the state of its parent, or with own state.
 //!
 //! [`KeptOut`] is for memory and files, [`Process`] and [`Uninherited`] for values that rely on
-//! threads, [`PerProcess`] for values behind locks.
+//! threads. A thread that does not exist in a child may have held a lock at the fork: with a
+//! [`ForkMutex`] the child inherits the value, with [`PerProcess`] it creates its own.
+//! [`call_in_children`] is for state of threads.
 //!
 //! A child inherits the mappings and the open files of its parent, and possibly code that continues
 //! to use them. A lock of a file (`flock`) belongs to the open file, so a child that outlives its
@@ -14,16 +16,21 @@
 //! fork. Record locks (`F_SETLK`) are not inherited, but a process loses such a lock as soon as it
 //! closes any other descriptor of the file, such as that of a reader.
 //!
-//! `vfork`, and `clone` called without the C library, are not covered.
+//! `vfork`, and `clone` called without the C library, are not covered. Neither is a fork that began
+//! before another thread of the process uses this module for the first time.
 
-use std::cell::RefCell;
+use crate::const_unless_loom;
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// Number of forks between the first process that uses this module and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -87,16 +94,92 @@ impl<T> Drop for Uninherited<T> {
     }
 }
 
-/// Memory and files, each with the number of its owner.
-type Entries = Vec<(u64, Kept)>;
-
-/// Memory and descriptors that children do not inherit.
-static KEPT: Mutex<Entries> = Mutex::new(Vec::new());
+/// Held for writing by a thread that forks, and for reading by a thread that modifies a value that
+/// must be consistent in children. Readers that come while a thread waits to fork are next.
+static FORKING: RwLock<()> = RwLock::new(());
 
 thread_local! {
-    /// Held by a thread that forks, so that the child's copy of the list is consistent.
-    static HELD: RefCell<Option<MutexGuard<'static, Entries>>> = const { RefCell::new(None) };
+    /// The lock of a thread that forks. Without a destructor, so that an ending thread may fork.
+    static HELD: Cell<Option<ManuallyDrop<RwLockWriteGuard<'static, ()>>>> =
+        const { Cell::new(None) };
 }
+
+/// Prevents that another thread forks while the guard exists. A thread with a guard must not get a
+/// second one: a thread that waits to fork would block both.
+fn prevent() -> Option<RwLockReadGuard<'static, ()>> {
+    // Models do not fork, and their threads are one thread of the system.
+    if cfg!(loom) {
+        return None;
+    }
+    register();
+    Some(FORKING.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A lock that a child of fork finds free, and its value consistent: `fork` waits until no other
+/// thread holds a lock of this type. (As the C library does for the locks of its allocator.)
+///
+/// For short critical sections: all other locks of this type wait for a thread that waits to fork.
+/// A thread that holds such a lock must not wait for other threads, fork, use a second such lock or
+/// a function of this module, or run code of the user, which might do that.
+#[derive(Debug)]
+pub struct ForkMutex<T>(crate::Mutex<T>);
+
+impl<T> ForkMutex<T> {
+    const_unless_loom! {
+        /// Creates a free lock.
+        pub fn new(value: T) -> ForkMutex<T> {
+            ForkMutex(crate::Mutex::new(value))
+        }
+    }
+
+    /// Locks the value, also after a panic of a thread that held the lock ([`crate::lock`]).
+    pub fn lock(&self) -> ForkGuard<crate::MutexGuard<'_, T>> {
+        let prevents = prevent();
+        ForkGuard { guard: crate::lock(&self.0), _prevents: prevents }
+    }
+}
+
+/// Guard of a [`ForkMutex`].
+#[derive(Debug)]
+pub struct ForkGuard<G> {
+    /// Dropped first.
+    guard: G,
+    _prevents: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl<G: Deref> Deref for ForkGuard<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for ForkGuard<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+/// Calls `f` in each later child of fork, in its only thread, before `fork` returns there. Only the
+/// first call with a function has an effect. `f` must not use this module other than by
+/// [`ForkMutex`]. If the C library cannot register handlers, `f` is not called.
+pub fn call_in_children(f: fn()) {
+    let mut list = lock();
+    if !list.calls.iter().any(|&other| ptr::fn_addr_eq(other, f)) {
+        list.calls.push(f);
+    }
+}
+
+/// The work in a child.
+struct List {
+    /// Memory and descriptors that children do not inherit, each with the number of its owner.
+    kept: Vec<(u64, Kept)>,
+    calls: Vec<fn()>,
+}
+
+// Not a `ForkMutex`, because the list is not a part of models.
+static LIST: Mutex<List> = Mutex::new(List { kept: Vec::new(), calls: Vec::new() });
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
@@ -157,11 +240,11 @@ impl KeptOut {
         Ok((KeptOut::add(&mut list, kept), file))
     }
 
-    fn add(list: &mut Entries, kept: Kept) -> KeptOut {
+    fn add(list: &mut List, kept: Kept) -> KeptOut {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the lock of the list orders the calls.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        list.push((number, kept));
+        list.kept.push((number, kept));
         KeptOut(number)
     }
 
@@ -170,7 +253,7 @@ impl KeptOut {
     /// be that of another file, which the owner of this file must not close. True for memory.
     pub fn is_open(&self) -> bool {
         let list = lock();
-        let kept = list.iter().find(|(number, _)| *number == self.0);
+        let kept = list.kept.iter().find(|(number, _)| *number == self.0);
         kept.is_some_and(|(_, kept)| match *kept {
             Kept::Memory { .. } => true,
             Kept::File { fd, identity: own } => own.is_some() && identity(fd) == own,
@@ -180,15 +263,16 @@ impl KeptOut {
 
 impl Drop for KeptOut {
     fn drop(&mut self) {
-        let mut list = lock();
-        if let Some(index) = list.iter().position(|(number, _)| *number == self.0) {
-            list.swap_remove(index);
+        let kept = &mut lock().kept;
+        if let Some(index) = kept.iter().position(|(number, _)| *number == self.0) {
+            kept.swap_remove(index);
         }
     }
 }
 
-fn lock() -> MutexGuard<'static, Entries> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> ForkGuard<MutexGuard<'static, List>> {
+    let prevents = prevent();
+    ForkGuard { guard: LIST.lock().unwrap_or_else(PoisonError::into_inner), _prevents: prevents }
 }
 
 /// Registers the handlers at its first call. Returns 0 or an error number.
@@ -206,7 +290,7 @@ fn register() -> i32 {
 }
 
 /// Locks the list, after the first call has registered the handlers.
-fn registered() -> io::Result<MutexGuard<'static, Entries>> {
+fn registered() -> io::Result<ForkGuard<MutexGuard<'static, List>>> {
     match register() {
         0 => Ok(lock()),
         failed => Err(io::Error::from_raw_os_error(failed)),
@@ -214,21 +298,22 @@ fn registered() -> io::Result<MutexGuard<'static, Entries>> {
 }
 
 extern "C" fn prepare() {
-    let list = lock();
-    // A thread that is being destroyed has no thread-local data. Then the list may change while it
-    // is copied.
-    let _ = HELD.try_with(|held| held.replace(Some(list)));
+    let held = FORKING.write().unwrap_or_else(PoisonError::into_inner);
+    HELD.set(Some(ManuallyDrop::new(held)));
 }
 
 extern "C" fn parent() {
-    let _ = HELD.try_with(RefCell::take);
+    drop(HELD.take().map(ManuallyDrop::into_inner));
 }
 
 extern "C" fn child() {
     // Relaxed: see `forks`.
     FORKS.fetch_add(1, Ordering::Relaxed);
-    let mut list = HELD.try_with(RefCell::take).ok().flatten().or_else(|| KEPT.try_lock().ok());
-    for (_, kept) in list.iter_mut().flat_map(|list| list.iter_mut()) {
+    parent();
+    // Free, because a thread that locks the list prevents forks. This thread does not, so that the
+    // calls may.
+    let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    for (_, kept) in &mut list.kept {
         match kept {
             Kept::Memory { start, bytes } => clear(*start, *bytes),
             Kept::File { fd, identity: own } if own.is_some() && identity(*fd) == *own => {
@@ -239,6 +324,7 @@ extern "C" fn child() {
             Kept::File { .. } => {}
         }
     }
+    list.calls.iter().for_each(|call| call());
 }
 
 fn clear(start: usize, bytes: usize) {
@@ -400,6 +486,39 @@ mod tests {
         assert!(in_child(|| *number().lock().unwrap() == 2 && ptr::eq(number(), number())));
         assert_eq!(*held, 1);
         assert!(number().try_lock().is_err(), "the value of the parent is the same as before");
+    }
+
+    #[test]
+    fn child_finds_a_lock_free_and_its_value_consistent() {
+        static PAIR: ForkMutex<[u32; 2]> = ForkMutex::new([0; 2]);
+        let (locked, is_locked) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            let mut pair = PAIR.lock();
+            pair[0] = 1;
+            locked.send(()).unwrap();
+            // Until a thread waits to fork.
+            while FORKING.try_read().is_ok() {
+                std::thread::yield_now();
+            }
+            pair[1] = 1;
+        });
+        is_locked.recv().unwrap();
+        assert!(in_child(|| *PAIR.lock() == [1; 2] && in_child(|| *PAIR.lock() == [1; 2])));
+        holder.join().unwrap();
+        assert_eq!(*PAIR.lock(), [1; 2]);
+    }
+
+    #[test]
+    fn call_in_children_calls_a_function_once_in_each_child() {
+        static CALLS: ForkMutex<u32> = ForkMutex::new(0);
+        fn count() {
+            *CALLS.lock() += 1;
+        }
+        call_in_children(count);
+        call_in_children(count);
+        let calls = |number| *CALLS.lock() == number;
+        assert!(in_child(|| calls(1) && in_child(|| calls(2))));
+        assert!(calls(0));
     }
 
     #[test]

@@ -25,8 +25,8 @@
 //! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
 //! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
 //!   model fails with such a planted fault.
-//! - [`fork`]: memory, files and values that children of fork do not inherit, and the process of a
-//!   value.
+//! - [`fork`]: memory, files and values that children of fork do not inherit, locks that children
+//!   find free, and the process of a value.
 //! - [`quiet`]: threads in which the signal handlers of the program do not run.
 //! - [`wait`]: checks whether a task may wait at this point, and suspension of tasks.
 //!
@@ -42,7 +42,8 @@
 //!    (`child_finds_zeros_in_memory_that_is_kept_out`, `child_inherits_no_file_that_is_kept_out`),
 //!    and is another process than its ancestors (`child_is_another_process_than_its_ancestors`). It
 //!    keeps the files of the program
-//!    (`child_inherits_a_file_of_the_program_with_the_number_of_a_closed_file`).
+//!    (`child_inherits_a_file_of_the_program_with_the_number_of_a_closed_file`), and finds each
+//!    [`ForkMutex`](fork::ForkMutex) free (`child_finds_a_lock_free_and_its_value_consistent`).
 //!
 //! # Limits
 //!

@@ -4,9 +4,8 @@ use crate::cluster::{Chosen, Clustered, Miss, Root};
 use crate::domain::{Domain, Thread};
 use crate::local::NOWHERE;
 use crate::{BiasedLock, Counter, read_section};
-use corebeat_sync::Mutex;
 use corebeat_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use corebeat_sync::lock;
+use corebeat_sync::fork::ForkMutex;
 use std::fmt;
 
 /// Number of changes of the calling thread after which a single form is spread.
@@ -82,7 +81,7 @@ pub struct Adaptive<S: Single> {
     changes: AtomicUsize,
     /// Calls of each place to a spread form.
     calls: Clustered<Calls>,
-    watch: Mutex<Watch>,
+    watch: ForkMutex<Watch>,
 }
 
 enum Kept<S: Single> {
@@ -126,7 +125,7 @@ impl<S: Single> Adaptive<S> {
             last: AtomicUsize::new(NOWHERE),
             changes: AtomicUsize::new(0),
             calls: Clustered::new(Calls),
-            watch: Mutex::new(Watch { calls: 0, place: NOWHERE, alone: 0 }),
+            watch: ForkMutex::new(Watch { calls: 0, place: NOWHERE, alone: 0 }),
         }
     }
 
@@ -178,8 +177,8 @@ impl<S: Single> Adaptive<S> {
     fn check_callers(&self) -> bool {
         let all =
             self.calls.fold(0u64, |sum, calls| sum.wrapping_add(calls.load(Ordering::Relaxed)));
-        let mut watch = lock(&self.watch);
         let place = Thread::here();
+        let mut watch = self.watch.lock();
         let is_alone = watch.place == place && all.wrapping_sub(watch.calls) == CHECK_EVERY;
         let alone = if is_alone { watch.alone + 1 } else { 0 };
         *watch = Watch { calls: all, place, alone };
@@ -217,7 +216,7 @@ impl<S: Single> Adaptive<S> {
             // The counts belong to the other form.
             self.last.store(NOWHERE, Ordering::Relaxed);
             self.changes.store(0, Ordering::Relaxed);
-            *lock(&self.watch) = Watch { calls: 0, place: NOWHERE, alone: 0 };
+            *self.watch.lock() = Watch { calls: 0, place: NOWHERE, alone: 0 };
         });
         true
     }

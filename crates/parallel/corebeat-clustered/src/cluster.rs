@@ -1,9 +1,9 @@
 //! Clustered objects: a root, and representatives.
 
 use crate::domain::{Domain, Node, PLACES_MAX, Thread};
+use corebeat_sync::CachePadded;
 use corebeat_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use corebeat_sync::lock;
-use corebeat_sync::{CachePadded, Mutex};
+use corebeat_sync::fork::ForkMutex;
 use std::marker::PhantomData;
 use std::{fmt, ptr};
 
@@ -13,8 +13,13 @@ pub trait Root: Send + Sync {
     /// representatives. So it consists of atomics and locks, which are nearly always local.
     type Rep: Send + Sync;
 
-    /// Miss handler: chooses the representative for a place that has none yet. It runs once for
-    /// each place, never concurrently, and must not use the object itself.
+    /// Miss handler: chooses the representative for a place that has none yet. It must not use the
+    /// object itself.
+    ///
+    /// The object is not locked meanwhile. So the handler may run in several threads at a time, and
+    /// it runs again if its choice is outdated: a new representative is dropped if the place has
+    /// one by now, or if it was to be the only one and another one was added. A root that requires
+    /// a single run locks its own state.
     fn miss(&self, miss: Miss<'_, Self::Rep>) -> Chosen<Self::Rep>;
 }
 
@@ -23,14 +28,17 @@ pub struct Miss<'a, P> {
     place: usize,
     node: usize,
     /// All representatives, with the memory node on which each was created.
-    reps: &'a [(usize, Box<CachePadded<P>>)],
+    reps: &'a [(usize, &'a P)],
 }
 
 /// The choice of a representative, made by [`Miss`].
 pub struct Chosen<P>(Choice<P>);
 
 enum Choice<P> {
-    New(P),
+    /// A new one, whatever other representatives exist.
+    Own(P),
+    /// A new one, because none of those that the handler received is suitable.
+    First(P),
     Existing(usize),
 }
 
@@ -42,13 +50,12 @@ impl<P> Miss<'_, P> {
 
     /// Chooses a new representative for this place.
     pub fn one_per_place(self, rep: P) -> Chosen<P> {
-        Chosen(Choice::New(rep))
+        Chosen(Choice::Own(rep))
     }
 
     /// Chooses the first existing representative for which `is_it` returns `true`, or a new one.
     pub fn existing(self, is_it: impl Fn(&P) -> bool, make: impl FnOnce() -> P) -> Chosen<P> {
-        let found = self.reps.iter().position(|(_, rep)| is_it(rep));
-        Chosen(found.map_or_else(|| Choice::New(make()), Choice::Existing))
+        self.find(|(_, rep)| is_it(rep), make)
     }
 
     /// Chooses one representative for all places.
@@ -58,8 +65,12 @@ impl<P> Miss<'_, P> {
 
     /// Chooses one representative for all places of a memory node, if the system reports nodes.
     pub fn one_per_node(self, make: impl FnOnce() -> P) -> Chosen<P> {
-        let found = self.reps.iter().position(|(node, _)| *node == self.node);
-        Chosen(found.map_or_else(|| Choice::New(make()), Choice::Existing))
+        self.find(|(node, _)| *node == self.node, make)
+    }
+
+    fn find(&self, is_it: impl Fn(&(usize, &P)) -> bool, make: impl FnOnce() -> P) -> Chosen<P> {
+        let found = self.reps.iter().position(is_it);
+        Chosen(found.map_or_else(|| Choice::First(make()), Choice::Existing))
     }
 }
 
@@ -102,7 +113,7 @@ pub struct Clustered<R: Root, D: Domain = Thread> {
     /// Number of places in `base`.
     len: AtomicUsize,
     base: AtomicPtr<AtomicPtr<R::Rep>>,
-    reps: Mutex<Reps<R::Rep>>,
+    reps: ForkMutex<Reps<R::Rep>>,
     domain: PhantomData<fn() -> D>,
 }
 
@@ -115,7 +126,7 @@ struct Reps<P> {
 impl<R: Root, D: Domain> Clustered<R, D> {
     /// Creates an object without representatives.
     pub fn new(root: R) -> Self {
-        let reps = Mutex::new(Reps { all: Vec::new(), tables: Vec::new() });
+        let reps = ForkMutex::new(Reps { all: Vec::new(), tables: Vec::new() });
         Clustered {
             root,
             len: AtomicUsize::new(0),
@@ -168,26 +179,52 @@ impl<R: Root, D: Domain> Clustered<R, D> {
             place < PLACES_MAX,
             "the domain returned place {place}, which is not below {PLACES_MAX}"
         );
-        let mut reps = lock(&self.reps);
-        if let Some(rep) = self.rep(place) {
-            return (rep, D::is_alone(place));
+        let mut found = self.rep(place);
+        while found.is_none() {
+            let (node, reps) = (Node::find(), self.reps());
+            let chosen = self.root.miss(Miss { place, node, reps: &reps });
+            found = self.put(place, node, reps.len(), chosen.0);
         }
-        self.make_room(&mut reps, place);
-        let miss = Miss { place, node: Node::find(), reps: &reps.all };
-        let node = miss.node;
-        let number = match self.root.miss(miss).0 {
+        (found.expect("the loop ends with a representative"), D::is_alone(place))
+    }
+
+    /// Returns all representatives, with the memory node on which each was created.
+    fn reps(&self) -> Vec<(usize, &R::Rep)> {
+        let reps = self.reps.lock();
+        // SAFETY: they are boxed and live as long as the object.
+        reps.all.iter().map(|(node, rep)| (*node, unsafe { &*ptr::from_ref(&***rep) })).collect()
+    }
+
+    /// Returns the representative of this place: the chosen one, unless the place has one by now.
+    /// Returns `None` if the choice is outdated, because there were `known` representatives.
+    fn put(
+        &self,
+        place: usize,
+        node: usize,
+        known: usize,
+        choice: Choice<R::Rep>,
+    ) -> Option<&R::Rep> {
+        // An unused choice is dropped after the lock, as it is a parameter: its destructor is user
+        // code.
+        let mut reps = self.reps.lock();
+        if let Some(rep) = self.rep(place) {
+            return Some(rep);
+        }
+        let number = match choice {
             Choice::Existing(number) => number,
-            Choice::New(rep) => {
+            Choice::First(_) if reps.all.len() > known => return None,
+            Choice::First(rep) | Choice::Own(rep) => {
                 reps.all.push((node, Box::new(CachePadded::new(rep))));
                 reps.all.len() - 1
             }
         };
+        self.make_room(&mut reps, place);
         let rep: *const R::Rep = &**reps.all[number].1;
         let table = reps.tables.last().expect("make_room added a table");
         // Release: pairs with the Acquire in `rep`.
         table[place].store(rep.cast_mut(), Ordering::Release);
         // SAFETY: it is boxed and lives as long as the object.
-        (unsafe { &*rep }, D::is_alone(place))
+        Some(unsafe { &*rep })
     }
 
     /// Ensures that the table contains this place.
@@ -215,17 +252,12 @@ impl<R: Root, D: Domain> Clustered<R, D> {
     /// Folds all representatives, each one once.
     pub fn fold<A>(&self, begin: A, mut f: impl FnMut(A, &R::Rep) -> A) -> A {
         // The lock is not held during the calls of `f`, so other threads are not blocked.
-        let reps: Vec<*const R::Rep> =
-            lock(&self.reps).all.iter().map(|(_, rep)| ptr::from_ref(&***rep)).collect();
-        // SAFETY: they are boxed and live as long as the object.
-        reps.into_iter().fold(begin, |sum, rep| f(sum, unsafe { &*rep }))
+        self.reps().into_iter().fold(begin, |sum, (_, rep)| f(sum, rep))
     }
 }
 
 impl<R: Root, D: Domain> fmt::Debug for Clustered<R, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clustered")
-            .field("reps", &lock(&self.reps).all.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Clustered").field("reps", &self.reps().len()).finish_non_exhaustive()
     }
 }

@@ -5,15 +5,16 @@ use crate::registry::Registry;
 use crate::retired::Dates;
 use corebeat_reclaim::Orphans;
 use corebeat_sync::atomic::{AtomicU64, Ordering};
-use corebeat_sync::{CachePadded, Mutex, const_unless_loom, shared_static};
+use corebeat_sync::fork::ForkMutex;
+use corebeat_sync::{CachePadded, const_unless_loom, shared_static};
 
 pub(crate) struct Global {
     /// Number of scans of all threads. Values are dated by it.
     pub(crate) era: CachePadded<AtomicU64>,
-    pub(crate) registry: Mutex<Registry>,
+    pub(crate) registry: ForkMutex<Registry>,
     /// Retired values of threads that have ended.
     pub(crate) orphans: Orphans<Dates>,
-    pub(crate) parts: Mutex<Parts>,
+    pub(crate) parts: ForkMutex<Parts>,
 }
 
 impl Global {
@@ -21,9 +22,9 @@ impl Global {
         fn new() -> Self {
             Global {
                 era: CachePadded::new(AtomicU64::new(1)),
-                registry: Mutex::new(Registry::new()),
+                registry: ForkMutex::new(Registry::new()),
                 orphans: Orphans::new(),
-                parts: Mutex::new(Parts::new()),
+                parts: ForkMutex::new(Parts::new()),
             }
         }
     }

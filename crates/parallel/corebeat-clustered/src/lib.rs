@@ -86,6 +86,8 @@
 //!     references (`loom_shared_value_exists_until_its_last_reference_is_dropped`).
 //! 11. A slot of counters belongs to one counter at a time, and begins with 0 (`part`;
 //!     `tests/small.rs`).
+//! 12. A child of `fork` continues with the objects of its parent, whatever other threads did at
+//!     the fork, except for the locks below (`tests/fork.rs`).
 //!
 //! # Memory ordering
 //!
@@ -127,8 +129,13 @@
 //! addition to a [`Counter`] there may lose the addition that it interrupted. A thread keeps up to
 //! 512 values whose grace periods are over (more if more were kept before) until it retires more,
 //! ends, or calls [`reclaim`]. While a destructor waits, its thread frees other values only through
-//! `reclaim`. After `fork`, threads that do not exist in the child count as if they stayed in their
-//! sections.
+//! `reclaim`.
+//!
+//! A fork does not wait for locks under which code of the user may run: fork while no other thread
+//! has a guard of a [`BiasedLock`], calls an [`Adaptive`] object, changes or iterates over a
+//! [`Map`] or [`Set`], or uses a [`Log`]. In the child such a lock is never released. References
+//! and objects of a pool that other threads had are never dropped there, and their places are not
+//! reused.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-clustered uses 64-bit counters and requires a 64-bit processor");

@@ -19,7 +19,7 @@ use crate::retired::{self, RetiredList};
 use corebeat_reclaim::Presence;
 use corebeat_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use corebeat_sync::wait::{self, Span};
-use corebeat_sync::{asymmetric, const_unless_loom, lock, thread_local};
+use corebeat_sync::{asymmetric, const_unless_loom, fork, thread_local};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 
@@ -121,7 +121,7 @@ impl Cleanup {
             let local = unsafe { &*local };
             local.place.set(NOWHERE);
             local.slots.set(0);
-            lock(&GLOBAL.registry).leave(number);
+            GLOBAL.registry.lock().leave(number);
             local.public.presence.set(UNREGISTERED);
         }
         self.retired.borrow_mut().abandon();
@@ -157,6 +157,11 @@ fn forbid_waiting() {
         !with(Local::is_inside),
         "a task must not wait within a read-side critical section: end the section first"
     );
+}
+
+/// Deregisters the threads that do not exist in this child of fork.
+fn forget_others() {
+    with(|local| GLOBAL.registry.lock().forget_others(&local.public));
 }
 
 /// Returns whether light fences are free. The result does not change once a thread is registered,
@@ -197,11 +202,12 @@ impl Local {
             asymmetric::heavy_fence();
         }
         wait::forbid(Span::Section, forbid_waiting);
-        let number = lock(&GLOBAL.registry).enter(ptr::from_ref(&self.public));
+        fork::call_in_children(forget_others);
+        let number = GLOBAL.registry.lock().enter(ptr::from_ref(&self.public));
         let entry = Some((number, ptr::from_ref(self)));
         if CLEANUP.try_with(|cleanup| cleanup.entry.set(entry)).is_ok() {
             self.place.set(number);
-            self.block.set(lock(&GLOBAL.parts).block(number));
+            self.block.set(GLOBAL.parts.lock().block(number));
             self.slots.set(SLOTS);
         } else {
             self.place.set(NOWHERE);
@@ -260,7 +266,7 @@ impl Local {
         self.unmark(REQUEST);
         let (work, late, reclaim) = (self.unmark(WORK), self.unmark(LATE), self.unmark(RECLAIM));
         if late {
-            lock(&GLOBAL.registry).leave_by_address(&self.public);
+            GLOBAL.registry.lock().leave_by_address(&self.public);
             self.public.presence.set(UNREGISTERED);
         } else {
             self.public.presence.leave(self.outside());

@@ -14,7 +14,6 @@
 
 use crate::global::GLOBAL;
 use corebeat_sync::atomic::{AtomicU64, Ordering};
-use corebeat_sync::lock;
 
 /// Number of counters with a slot; all others have representatives.
 pub(crate) const SLOTS: usize = if cfg!(loom) {
@@ -66,7 +65,7 @@ impl Parts {
 
 /// Assigns a slot whose parts are all 0 to a counter; returns [`NONE`] if no slot is free.
 pub(crate) fn acquire() -> usize {
-    let mut parts = lock(&GLOBAL.parts);
+    let mut parts = GLOBAL.parts.lock();
     if let Some(slot) = parts.free.pop() {
         return slot;
     }
@@ -80,7 +79,7 @@ pub(crate) fn acquire() -> usize {
 /// Releases a slot that is not in use any more. [`NONE`] is allowed.
 pub(crate) fn release(slot: usize) {
     if slot != NONE {
-        let mut parts = lock(&GLOBAL.parts);
+        let mut parts = GLOBAL.parts.lock();
         // Relaxed: the next counter gets the slot under the lock.
         parts
             .blocks
@@ -101,5 +100,5 @@ pub(crate) fn fold<A>(slot: usize, begin: A, mut f: impl FnMut(A, u64) -> A) -> 
     let load = |block: &Option<Box<Block>>| {
         block.as_ref().map_or(0, |block| block.part(slot).load(Ordering::Relaxed))
     };
-    lock(&GLOBAL.parts).blocks.iter().fold(begin, |sum, block| f(sum, load(block)))
+    GLOBAL.parts.lock().blocks.iter().fold(begin, |sum, block| f(sum, load(block)))
 }

@@ -31,7 +31,7 @@ struct Thread {
 }
 
 // SAFETY: the pointer is used while the thread is registered, which ends before its memory is
-// freed; and the fields behind it are atomic.
+// freed (in children of fork by `forget_others`); and the fields behind it are atomic.
 unsafe impl Send for Thread {}
 
 /// A section: it uses no value that was unlinked at the scan of `since`, and none that was made
@@ -72,6 +72,15 @@ impl Registry {
     pub(crate) fn leave(&mut self, number: usize) {
         self.threads[number] = None;
         self.free.insert(number);
+    }
+
+    /// Deregisters all threads but this one: the others do not exist in a child of fork, whose C
+    /// library reuses or unmaps their memory. Their numbers stay in use, because the state of their
+    /// places may be inconsistent.
+    pub(crate) fn forget_others(&mut self, own: *const Public) {
+        for thread in &mut self.threads {
+            thread.take_if(|thread| thread.public != own);
+        }
     }
 
     pub(crate) fn leave_by_address(&mut self, public: *const Public) {

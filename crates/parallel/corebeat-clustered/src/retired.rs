@@ -11,7 +11,6 @@
 use crate::global::GLOBAL;
 use crate::local::{self, with_retired};
 use corebeat_reclaim::free_all;
-use corebeat_sync::lock;
 use std::mem;
 
 /// Minimum number of values for which a thread scans all others.
@@ -83,7 +82,7 @@ impl RetiredList {
         if self.waiting.is_empty() {
             return;
         }
-        let (era, spans) = lock(&GLOBAL.registry).scan();
+        let (era, spans) = GLOBAL.registry.lock().scan();
         self.waiting.iter_mut().for_each(|retired| date(retired, era));
         let is_free = |retired: &mut Retired| {
             let Dates { birth, death } = retired.stamp;

@@ -156,8 +156,9 @@ impl<T: Send + Sync + 'static> Owner<T> {
         unsafe { Inner::share(self.inner) }
     }
 
-    /// Returns the number of references: exact while none is created or dropped, otherwise off by
-    /// the number of concurrent changes.
+    /// Returns the number of references, in which the owner does not count: 0 if only the owner is
+    /// left. The number is exact while no reference is created or dropped, otherwise off by the
+    /// number of concurrent changes.
     pub fn count(&self) -> usize {
         usize::try_from(self.inner().parts.value()).unwrap_or(0)
     }

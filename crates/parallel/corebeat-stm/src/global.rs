@@ -6,14 +6,15 @@ use crate::slot::Slots;
 use crate::waiter::Waiters;
 use corebeat_reclaim::Orphans;
 use corebeat_sync::atomic::AtomicU64;
-use corebeat_sync::{CachePadded, Mutex, const_unless_loom, shared_static};
+use corebeat_sync::fork::ForkMutex;
+use corebeat_sync::{CachePadded, const_unless_loom, shared_static};
 
 pub(crate) struct Global {
     /// In its own cache line: every thread reads it often.
     pub(crate) clock: CachePadded<Clock>,
     /// In its own cache line, for the same reason.
     pub(crate) waiters: CachePadded<Waiters>,
-    pub(crate) slots: Mutex<Slots>,
+    pub(crate) slots: ForkMutex<Slots>,
     /// Retired values of threads that have ended.
     pub(crate) orphans: Orphans,
     pub(crate) choice: Choice,
@@ -27,7 +28,7 @@ impl Global {
             Global {
                 clock: CachePadded::new(Clock::new()),
                 waiters: CachePadded::new(Waiters::new()),
-                slots: Mutex::new(Slots::new()),
+                slots: ForkMutex::new(Slots::new()),
                 orphans: Orphans::new(),
                 choice: Choice::new(),
                 conflicts: AtomicU64::new(0),

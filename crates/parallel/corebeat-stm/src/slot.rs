@@ -5,7 +5,7 @@ use crate::counter::{Cause, Counters};
 use crate::global::GLOBAL;
 use corebeat_reclaim::Presence;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use corebeat_sync::{CachePadded, const_unless_loom, lock};
+use corebeat_sync::{CachePadded, const_unless_loom};
 
 /// The public state of a thread. A slot is never freed; when its thread has ended, another thread
 /// uses it.
@@ -153,7 +153,7 @@ impl Slots {
 
     /// Assigns a slot to this thread.
     pub(crate) fn acquire() -> &'static Slot {
-        let mut slots = lock(&GLOBAL.slots);
+        let mut slots = GLOBAL.slots.lock();
         if let Some(slot) = slots.free.pop() {
             return slot;
         }
@@ -166,12 +166,12 @@ impl Slots {
 
     /// Returns the slot of a thread that has ended.
     pub(crate) fn release(slot: &'static Slot) {
-        lock(&GLOBAL.slots).free.push(slot);
+        GLOBAL.slots.lock().free.push(slot);
     }
 
     /// Adds the slots of the threads that are in an attempt, and their epochs.
     pub(crate) fn active(into: &mut Vec<(&'static Slot, u64)>) {
-        let slots = lock(&GLOBAL.slots);
+        let slots = GLOBAL.slots.lock();
         for slot in &slots.all {
             let epoch = slot.epoch();
             if epoch % 2 == 1 {
@@ -184,7 +184,7 @@ impl Slots {
 
     pub(crate) fn counters() -> Counters {
         let mut counters = Counters::default();
-        lock(&GLOBAL.slots).all.iter().for_each(|slot| slot.add_to(&mut counters));
+        GLOBAL.slots.lock().all.iter().for_each(|slot| slot.add_to(&mut counters));
         counters
     }
 }
