@@ -115,6 +115,13 @@ fn listing_of_the_paper_runs_one_thread_per_claimed_cpu() {
 }
 
 #[test]
+fn child_of_fork_ends_a_claim_of_its_parent_whose_cpus_run_openmp() {
+    let output = compile_and_run("c++", "../tests/fork.cpp", &["-fopenmp"]);
+    let cpus = std::thread::available_parallelism().unwrap().get().min(8);
+    assert_eq!(output, format!("a claim of {cpus} CPUs\n"));
+}
+
+#[test]
 fn misuse_in_c_returns_documented_errors() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "cc", "../tests/misuse.c", &["-pthread"]);
