@@ -27,7 +27,9 @@
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon has ended and no other one runs, or its answer is invalid
  * A failed system call returns its own number, such as ENOMEM, EMFILE, or EACCES for a socket that
- * this user may not use. Rates are whole heartbeats per second, rounded down. */
+ * this user may not use. Rates are whole heartbeats per second, rounded down. No function is a
+ * cancellation point: a thread that is to be cancelled (pthread_cancel) completes it. The thread
+ * must not permit asynchronous cancellation. */
 #ifndef COREBEAT_HRM_H
 #define COREBEAT_HRM_H
 

@@ -25,7 +25,8 @@
  *   EIO        the daemon's answer is invalid
  * A failed system call returns its own number, such as EMFILE, or EACCES for a socket that this
  * user may not use. When the daemon has ended, the next call creates a new claim with its
- * successor or in this process.
+ * successor or in this process. No function is a cancellation point: a thread that is to be
+ * cancelled (pthread_cancel) completes it. The thread must not permit asynchronous cancellation.
  *
  * In a child of fork() an inherited claim has no CPUs, and its end has no effect. The child may
  * begin claims of its own; without the daemon, these get the CPUs that no claim of the parent had
