@@ -143,6 +143,11 @@ fn misuse_in_c_returns_documented_errors() {
 }
 
 #[test]
+fn threads_that_end_leave_their_groups() {
+    run_without_and_with_daemon("../tests/thread.c", "no descriptor is left\n");
+}
+
+#[test]
 fn thread_is_not_cancelled_within_a_call() {
     run_without_and_with_daemon("../tests/cancel.c", "the thread has ended\n");
 }
