@@ -56,9 +56,9 @@ typedef struct hrm {
  * detaches or ends. After fork() the child must attach again; its beats before that are not
  * counted. If the daemon is stopped, hrm_attach, hrm_detach and the setters wait for at most 2 s,
  * whatever the other threads of the process do. A goal whose setter fails with ETIMEDOUT may take
- * effect when the daemon continues. Getters wait, for as long, only for the successor of an ended
- * daemon. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on it does
- * nothing. A thread that ends detaches what it has attached, and its hrm_t is invalid then.
+ * effect when the daemon continues. Getters wait, for as long, only for a daemon that has started
+ * since the attachment. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on
+ * it does nothing. A thread that ends detaches what it has attached, and its hrm_t is invalid then.
  * Destructors of its data (pthread_key_create) run before: they may beat and detach, but attach no
  * producer.
  * Errors: EINVAL, EBUSY, ENOSPC, ETIMEDOUT, EIO, and those of system calls. */
