@@ -23,7 +23,8 @@
  *   EBUSY      this thread is in a group already, or has attached this hrm_t already; nothing
  *              changes
  *   ENOSPC     a limit is reached: 128 groups of a user, of these 64 of a process if a daemon runs;
- *              the processes of a user; or 1,023 threads of a process in a group
+ *              the processes of a user; 1,023 threads of a process in a group; or, with the
+ *              daemon, 64 connections or 1,000 calls a second of a user
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon has ended and no other one runs, its answer is invalid, or a thread that
  *              has left its group because it ends attaches again

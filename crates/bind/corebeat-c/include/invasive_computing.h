@@ -19,8 +19,9 @@
  * <errno.h>; corebeat_why() returns the reason. The numbers are the same with and without a daemon:
  *   EINVAL     an argument is invalid, or the claim is NULL; the claim is unchanged
  *   EPERM      the claim belongs to the parent process: begin another claim in the child
- *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128, or all users
- *              have 512
+ *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128 claims, 64
+ *              connections (two of each claim) or 1,000 calls a second, or all users have 512
+ *              claims
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon's answer is invalid
  * A failed system call returns its own number, such as EMFILE, or EACCES for a socket that this
