@@ -75,4 +75,4 @@ pub use frame::{
     FDS_MAX, Filled, Flushed, Frame, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX,
     Reader, Writer,
 };
-pub use message::{Call, Refusal, answer, refuse};
+pub use message::{Call, Refusal, answer, refuse, remedy};

@@ -73,7 +73,7 @@ pub enum Refusal {
         why: String,
     },
     /// A limit is reached.
-    #[error("the limit of {limit} {what} is reached: end some that are not needed")]
+    #[error("the limit of {limit} {what} is reached: {}", remedy(what))]
     #[serde(rename = "io.corebeat.Host.TooMany")]
     TooMany {
         /// The limited objects.
@@ -124,6 +124,15 @@ pub enum Refusal {
     #[error("the method has several answers: call it with \"more\"")]
     #[serde(rename = "org.varlink.service.ExpectedMore")]
     ExpectedMore {},
+}
+
+/// The advice for a user who has reached the limit of these objects.
+pub fn remedy(what: &str) -> &'static str {
+    match what.split(' ').next() {
+        Some("calls") => "call less often",
+        Some("connections") => "end programs that use the daemon",
+        _ => "end some that are not needed",
+    }
 }
 
 /// A call as sent by a client.

@@ -23,11 +23,15 @@
  *   EBUSY      this thread is in a group already, or has attached this hrm_t already; nothing
  *              changes
  *   ENOSPC     a limit is reached: 128 groups of a user, of these 64 of a process if a daemon runs;
- *              the processes of a user; or 1,023 threads of a process in a group
+ *              the processes of a user; 1,023 threads of a process in a group; or, with the
+ *              daemon, 64 connections or 1,000 calls a second of a user
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
- *   EIO        the daemon has ended and no other one runs, or its answer is invalid
+ *   EIO        the daemon has ended and no other one runs, its answer is invalid, or a thread that
+ *              has left its group because it ends attaches again
  * A failed system call returns its own number, such as ENOMEM, EMFILE, or EACCES for a socket that
- * this user may not use. Rates are whole heartbeats per second, rounded down. */
+ * this user may not use. Rates are whole heartbeats per second, rounded down. No function is a
+ * cancellation point: a thread that is to be cancelled (pthread_cancel) completes it. The thread
+ * must not permit asynchronous cancellation. */
 #ifndef COREBEAT_HRM_H
 #define COREBEAT_HRM_H
 
@@ -53,9 +57,11 @@ typedef struct hrm {
  * detaches or ends. After fork() the child must attach again; its beats before that are not
  * counted. If the daemon is stopped, hrm_attach, hrm_detach and the setters wait for at most 2 s,
  * whatever the other threads of the process do. A goal whose setter fails with ETIMEDOUT may take
- * effect when the daemon continues. Getters wait, for as long, only for the successor of an ended
- * daemon. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on it does
- * nothing.
+ * effect when the daemon continues. Getters wait, for as long, only for a daemon that has started
+ * since the attachment. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on
+ * it does nothing. A thread that ends detaches what it has attached, and its hrm_t is invalid then.
+ * Destructors of its data (pthread_key_create) run before: they may beat and detach, but attach no
+ * producer.
  * Errors: EINVAL, EBUSY, ENOSPC, ETIMEDOUT, EIO, and those of system calls. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. The beats of this thread still count. Errors: EINVAL, EPERM. */

@@ -19,17 +19,21 @@
  * <errno.h>; corebeat_why() returns the reason. The numbers are the same with and without a daemon:
  *   EINVAL     an argument is invalid, or the claim is NULL; the claim is unchanged
  *   EPERM      the claim belongs to the parent process: begin another claim in the child
- *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128, or all users
- *              have 512
+ *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128 claims, 64
+ *              connections (two of each claim) or 1,000 calls a second, or all users have 512
+ *              claims
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon's answer is invalid
  * A failed system call returns its own number, such as EMFILE, or EACCES for a socket that this
  * user may not use. When the daemon has ended, the next call creates a new claim with its
- * successor or in this process.
+ * successor or in this process. No function is a cancellation point: a thread that is to be
+ * cancelled (pthread_cancel) completes it. The thread must not permit asynchronous cancellation.
  *
  * In a child of fork() an inherited claim has no CPUs, and its end has no effect. The child may
  * begin claims of its own; without the daemon, these get the CPUs that no claim of the parent had
- * at the fork, and parent and child do not detect each other's later requests. */
+ * at the fork, and parent and child do not detect each other's later requests. With GCC's runtime
+ * of OpenMP, a parallel region of the child waits for ever if the forking thread has run one before
+ * the fork. This includes Claim::invade() for two or more CPUs: use the functions in C there. */
 #ifndef COREBEAT_INVASIVE_COMPUTING_H
 #define COREBEAT_INVASIVE_COMPUTING_H
 
@@ -115,9 +119,13 @@ public:
 	}
 	~Claim()
 	{
+		/* The threads of the parent do not exist in a child of fork. OpenMP's runtime would
+		 * wait for them. */
+		bool is_inherited = cpus().size() < cpus_.size();
 		corebeat_claim_end(claim_);
 		claim_ = nullptr;
-		apply();
+		if (!is_inherited)
+			apply();
 	}
 	Claim(const Claim &) = delete;
 	Claim &operator=(const Claim &) = delete;
@@ -147,8 +155,12 @@ public:
 	}
 	/* Older name of poll(). */
 	unsigned heed() { return poll(); }
-	/* The CPUs, in the order of the threads that are pinned to them. */
-	const std::vector<unsigned> &cpus() const { return cpus_; }
+	/* The CPUs, in the order of the threads that are pinned to them. None in a child of fork. */
+	const std::vector<unsigned> &cpus() const
+	{
+		static const std::vector<unsigned> none;
+		return corebeat_claim_cpus(claim_, nullptr, 0) > 0 ? cpus_ : none;
+	}
 	/* See corebeat_claim_fd(). */
 	int fd() const { return corebeat_claim_fd(claim_); }
 

@@ -2,31 +2,94 @@
 
 use crate::why::{Why, answer, system_number, wire_number, words};
 use corebeat_heartbeat::{Consumer, Error, Group, Producer, Status};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::{addr_of, null_mut};
-use std::thread::{self, ThreadId};
+use std::ptr::{addr_of, null_mut, without_provenance_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `hrm_t`.
 #[repr(C)]
 pub struct hrm_t {
     counter: *mut u64,
+    /// The number of the member, which its thread has in [`Members`]. Not an address: C may keep a
+    /// copy that is used after the end of the member or of its thread.
     inner: *mut c_void,
 }
 
-thread_local! {
-    /// Addresses of the `hrm_t` that this thread has attached, with the process (a child of fork
-    /// attaches again) and their contents. An `hrm_t` that is not attached may have any contents.
-    static ATTACHED: RefCell<BTreeMap<usize, (u32, usize)>> =
-        const { RefCell::new(BTreeMap::new()) };
+/// The members that a thread has attached, by their numbers. They detach at the latest when the
+/// thread ends.
+#[derive(Default)]
+struct Members {
+    all: RefCell<BTreeMap<usize, Place>>,
+    is_ending: Cell<bool>,
 }
 
-/// The target of `inner`: the member and the thread that attached it.
+/// A member that a thread has attached.
 struct Place {
     member: Member,
-    thread: ThreadId,
+    /// A child of fork has the members of its parent, but must not use them.
     process: u32,
+    /// The address of the `hrm_t`. One that is not attached may have any contents.
+    address: usize,
+}
+
+impl Members {
+    /// The key of the members of each thread. They are no thread-local data of Rust, because
+    /// destructors of the program, which run later, may still beat and detach.
+    fn key() -> Result<libc::pthread_key_t, Why> {
+        static KEY: OnceLock<Result<libc::pthread_key_t, c_int>> = OnceLock::new();
+        let made = KEY.get_or_init(|| {
+            let mut key = 0;
+            // SAFETY: the key is written to a valid address.
+            match unsafe { libc::pthread_key_create(&mut key, Some(Members::end)) } {
+                0 => Ok(key),
+                number => Err(number),
+            }
+        });
+        made.map_err(|number| Why::new(number, "no key for data of threads is left: delete one"))
+    }
+
+    /// Calls a function with the members of this thread.
+    fn with<T>(call: impl FnOnce(&Members) -> Result<T, Why>) -> Result<T, Why> {
+        let key = Members::key()?;
+        // SAFETY: the key exists, and its value is null or set below.
+        let own = unsafe { libc::pthread_getspecific(key).cast::<Members>().as_ref() };
+        let Some(own) = own else {
+            let new = Box::into_raw(Box::<Members>::default());
+            // SAFETY: the key exists.
+            match unsafe { libc::pthread_setspecific(key, new.cast()) } {
+                // SAFETY: only `end` frees the value.
+                0 => return call(unsafe { &*new }),
+                number => {
+                    // SAFETY: the value was not passed on.
+                    drop(unsafe { Box::from_raw(new) });
+                    return Err(Why::new(number, "no memory for data of this thread: free some"));
+                }
+            }
+        };
+        call(own)
+    }
+
+    /// Detaches the members of a thread that ends, after all destructors of the program: these run
+    /// in the first round of destructors, and a value that is set again is destroyed in the next.
+    unsafe extern "C" fn end(members: *mut c_void) {
+        answer(|| {
+            let members = members.cast::<Members>();
+            // SAFETY: set by `with`, and not freed yet.
+            if !unsafe { &*members }.is_ending.replace(true) {
+                // SAFETY: the key exists.
+                let again = unsafe { libc::pthread_setspecific(Members::key()?, members.cast()) };
+                if again == 0 {
+                    return Ok(());
+                }
+            }
+            // SAFETY: created by `with`; the system has set the value of the key to null.
+            drop(unsafe { Box::from_raw(members) });
+            Ok(())
+        });
+    }
 }
 
 enum Member {
@@ -72,25 +135,30 @@ impl From<Error> for Why {
     }
 }
 
-/// The member behind a pointer from C.
+/// Calls a function with the member behind a pointer from C.
 ///
 /// # Safety
-/// `hrm` is null, or points to an `hrm_t` that is zeroed or was last written by [`hrm_attach`] or
-/// [`hrm_detach`].
-unsafe fn member<'a>(hrm: *const hrm_t) -> Result<&'a Member, Why> {
-    // SAFETY: guaranteed by the caller; `inner` is null or the result of `hrm_attach`.
-    let place = unsafe { hrm.as_ref().and_then(|hrm| hrm.inner.cast::<Place>().as_ref()) };
-    match place {
-        None => Err(Why::new(libc::EINVAL, "this hrm_t is not attached: call hrm_attach first")),
-        Some(place) if place.thread != thread::current().id() => Err(Why::new(
+/// `hrm` is null, or points to an `hrm_t` that is initialised.
+unsafe fn with_member<T>(
+    hrm: *const hrm_t,
+    call: impl FnOnce(&Member) -> Result<T, Why>,
+) -> Result<T, Why> {
+    // SAFETY: guaranteed by the caller.
+    let number = unsafe { hrm.as_ref() }.map_or(0, |hrm| hrm.inner.addr());
+    if number == 0 {
+        return Err(Why::new(libc::EINVAL, "this hrm_t is not attached: call hrm_attach first"));
+    }
+    Members::with(|own| match own.all.borrow().get(&number) {
+        None => Err(Why::new(
             libc::EPERM,
-            "another thread attached this hrm_t: attach in this thread, too",
+            "another thread attached this hrm_t, or a copy of it was detached: attach in this \
+             thread, too",
         )),
         Some(place) if place.process != std::process::id() => {
             Err(Why::new(libc::EPERM, Error::Forked))
         }
-        Some(place) => Ok(&place.member),
-    }
+        Some(place) => call(&place.member),
+    })
 }
 
 /// Writes a result to an address from C.
@@ -119,37 +187,37 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
         // SAFETY: C passes a readable `hrm_t` with arbitrary contents; the read is volatile,
         // because its bytes may be uninitialised.
         let inner = unsafe { addr_of!((*hrm).inner).read_volatile() };
-        let (place, process) = (hrm.addr(), std::process::id());
-        let is_attached = |all: &RefCell<BTreeMap<_, _>>| {
-            all.borrow().get(&place) == Some(&(process, inner.addr()))
-        };
-        if ATTACHED.try_with(is_attached) == Ok(true) {
-            return Err(Why::new(
-                libc::EBUSY,
-                "this hrm_t is attached already: call hrm_detach first",
-            ));
-        }
-        // After a failure below, the `hrm_t` is marked as not attached.
-        // SAFETY: C passes a writable `hrm_t`.
-        unsafe { hrm.write(hrm_t { counter: null_mut(), inner: null_mut() }) };
-        let number = u32::try_from(gid).map_err(|_| {
-            Why::new(libc::EINVAL, format!("invalid group {gid}: use a number from 0"))
-        })?;
-        let group = Group::new(number);
-        let (counter, member) = match consumer {
-            0 => {
-                let producer = group.produce()?;
-                (producer.counter().as_ptr().cast(), Member::Producer(producer))
+        let (address, process) = (hrm.addr(), std::process::id());
+        Members::with(|own| {
+            let present = own.all.borrow().get(&inner.addr()).map(|at| (at.address, at.process));
+            if present == Some((address, process)) {
+                return Err(Why::new(
+                    libc::EBUSY,
+                    "this hrm_t is attached already: call hrm_detach first",
+                ));
             }
-            _ => (null_mut(), Member::Consumer(group.consume()?)),
-        };
-        let inner =
-            Box::into_raw(Box::new(Place { member, thread: thread::current().id(), process }));
-        // Without thread-local data, a thread that ends cannot attach the same `hrm_t` twice.
-        let _ = ATTACHED.try_with(|all| all.borrow_mut().insert(place, (process, inner.addr())));
-        // SAFETY: C passes a writable `hrm_t`.
-        unsafe { hrm.write(hrm_t { counter, inner: inner.cast() }) };
-        Ok(())
+            // After a failure below, the `hrm_t` is marked as not attached.
+            // SAFETY: C passes a writable `hrm_t`.
+            unsafe { hrm.write(hrm_t { counter: null_mut(), inner: null_mut() }) };
+            let number = u32::try_from(gid).map_err(|_| {
+                Why::new(libc::EINVAL, format!("invalid group {gid}: use a number from 0"))
+            })?;
+            let group = Group::new(number);
+            let (counter, member) = match consumer {
+                0 => {
+                    let producer = group.produce()?;
+                    (producer.counter().as_ptr().cast(), Member::Producer(producer))
+                }
+                _ => (null_mut(), Member::Consumer(group.consume()?)),
+            };
+            static NEXT: AtomicUsize = AtomicUsize::new(1);
+            // Relaxed: the numbers only differ.
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            own.all.borrow_mut().insert(number, Place { member, process, address });
+            // SAFETY: C passes a writable `hrm_t`.
+            unsafe { hrm.write(hrm_t { counter, inner: without_provenance_mut(number) }) };
+            Ok(())
+        })
     })
 }
 
@@ -157,15 +225,12 @@ pub unsafe extern "C" fn hrm_attach(hrm: *mut hrm_t, gid: c_int, consumer: c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hrm_detach(hrm: *mut hrm_t) -> c_int {
     answer(|| {
-        // SAFETY: C passes an attached `hrm_t`.
-        unsafe { member(hrm) }?;
-        // SAFETY: `member` has checked the pointer.
+        // SAFETY: C passes an initialised `hrm_t` or null.
+        unsafe { with_member(hrm, |_| Ok(())) }?;
+        // SAFETY: `with_member` has checked the pointer.
         let was = unsafe { hrm.replace(hrm_t { counter: null_mut(), inner: null_mut() }) };
-        // By contents, not by address: C may have copied the `hrm_t`.
-        let is_other = |_: &usize, attached: &mut (u32, usize)| attached.1 != was.inner.addr();
-        let _ = ATTACHED.try_with(|all| all.borrow_mut().retain(is_other));
-        // SAFETY: created by `hrm_attach`, and no other reference is left.
-        drop(unsafe { Box::from_raw(was.inner.cast::<Place>()) });
+        let place = Members::with(|own| Ok(own.all.borrow_mut().remove(&was.inner.addr())))?;
+        drop(place);
         Ok(())
     })
 }
@@ -173,10 +238,10 @@ pub unsafe extern "C" fn hrm_detach(hrm: *mut hrm_t) -> c_int {
 /// Sets a part of the goal.
 ///
 /// # Safety
-/// As for [`member`].
+/// As for [`with_member`].
 unsafe fn set(hrm: *const hrm_t, change: impl FnOnce(&Producer) -> Result<(), Error>) -> c_int {
     // SAFETY: guaranteed by the caller.
-    answer(|| Ok(change(unsafe { member(hrm) }?.producer()?)?))
+    answer(|| unsafe { with_member(hrm, |member| Ok(change(member.producer()?)?)) })
 }
 
 macro_rules! setters {
@@ -210,11 +275,11 @@ fn rate(bound: u32) -> Result<Option<f64>, Error> {
 /// Returns a part of the measurements or of the goal.
 ///
 /// # Safety
-/// As for [`member`] and [`put`].
+/// As for [`with_member`] and [`put`].
 unsafe fn get<T>(hrm: *const hrm_t, to: *mut T, part: impl FnOnce(&Status) -> T) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by the caller.
-        let status = unsafe { member(hrm) }?.status()?;
+        let status = unsafe { with_member(hrm, Member::status) }?;
         // SAFETY: guaranteed by the caller.
         unsafe { put(to, part(&status)) }
     })
@@ -244,16 +309,18 @@ getters! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heartbeat(hrm: *mut hrm_t, n: u64) -> c_int {
     answer(|| {
-        // SAFETY: C passes a valid `hrm_t`.
-        match unsafe { member(hrm) }? {
-            Member::Producer(producer) => {
-                producer.beat(n);
-                Ok(())
-            }
-            Member::Consumer(_) => Err(Why::new(
-                libc::EPERM,
-                "a consumer cannot emit heartbeats: attach as a producer",
-            )),
+        // SAFETY: C passes an initialised `hrm_t` or null.
+        unsafe {
+            with_member(hrm, |member| match member {
+                Member::Producer(producer) => {
+                    producer.beat(n);
+                    Ok(())
+                }
+                Member::Consumer(_) => Err(Why::new(
+                    libc::EPERM,
+                    "a consumer cannot emit heartbeats: attach as a producer",
+                )),
+            })
         }
     })
 }

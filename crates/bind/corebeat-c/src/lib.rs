@@ -20,7 +20,11 @@
 //!    stopped (`no_call_waits_for_ever_for_a_stopped_daemon`).
 //! 3. The headers agree with the exported functions: the examples are compiled with the headers and
 //!    linked (`functions_in_the_headers_of_transactions_are_exported`).
-//! 4. A failed transaction jumps only over frames that own no values with destructors (module
+//! 4. A thread that ends leaves its groups (`threads_that_end_leave_their_groups`), and is not
+//!    cancelled within a call (`thread_is_not_cancelled_within_a_call`).
+//! 5. A child of fork ends a claim in C++ without the threads of its parent
+//!    (`child_of_fork_ends_a_claim_of_its_parent_whose_cpus_run_openmp`).
+//! 6. A failed transaction jumps only over frames that own no values with destructors (module
 //!    `stm`).
 
 #![allow(non_camel_case_types, reason = "names of C")]

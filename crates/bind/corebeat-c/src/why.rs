@@ -27,8 +27,40 @@ impl Why {
     }
 }
 
-/// Converts a result to an error number for C, and records the reason. Catches panics.
+unsafe extern "C" {
+    // Not in libc.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// The value of `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = 1;
+
+/// A request to cancel this thread waits until this value is dropped. A cancelled thread unwinds
+/// from a system call by an exception that Rust cannot pass on.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Uncancelled {
+        let mut old = 0;
+        // SAFETY: the old state is written to a valid address.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut old) };
+        Uncancelled(old)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut own = 0;
+        // SAFETY: as above. The call acts on no request, because the function that was called
+        // permits only deferred requests, which the next cancellation point acts on.
+        unsafe { pthread_setcancelstate(self.0, &mut own) };
+    }
+}
+
+/// Converts a result to an error number for C, and records the reason. Catches panics. The thread
+/// is not cancelled in the meantime.
 pub(crate) fn answer(call: impl FnOnce() -> Result<(), Why>) -> c_int {
+    let _uncancelled = Uncancelled::new();
     let why = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return 0,
         Ok(Err(why)) => why,

@@ -34,8 +34,11 @@ impl ArbiterConnection {
         ask: &Ask,
         deadline: Deadline,
     ) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
-        if let Some(begun) = ArbiterConnection::begin_at_daemon(ask, deadline)? {
-            return Ok(begun);
+        match ArbiterConnection::begin_at_daemon(ask, deadline) {
+            Ok(Some(begun)) => return Ok(begun),
+            // The daemon may end after it has accepted the connection.
+            Err(why) if !why.is_end_of_daemon() => return Err(why),
+            _ => {}
         }
         let (local, cpus) = LocalClaim::begin(ask)?;
         Ok((ArbiterConnection::LocalClaim(local), cpus))
@@ -60,6 +63,11 @@ impl ArbiterConnection {
 
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, ArbiterConnection::LocalClaim(_))
+    }
+
+    /// Whether the daemon may have changed the claim by a call that has timed out.
+    pub(crate) fn is_outdated(&self) -> bool {
+        matches!(self, ArbiterConnection::Daemon(claim) if claim.is_outdated)
     }
 
     /// Sets the deadline of the next calls.

@@ -1,7 +1,7 @@
 //! Errors of claims.
 
 use corebeat_policy::claims::ClaimError;
-use corebeat_wire::Refusal;
+use corebeat_wire::{Refusal, remedy};
 use std::borrow::Cow;
 
 /// An error of a claim.
@@ -11,11 +11,11 @@ pub enum Error {
     /// A child of fork used a claim of its parent.
     #[error("this claim belongs to the parent process: begin another claim in the child")]
     Forked,
-    /// The process has [`CLAIMS_MAX`](crate::CLAIMS_MAX) claims; or its user, or all users, have
-    /// reached a limit of the daemon.
-    #[error("the limit of {limit} {what} is reached: end a claim first")]
+    /// The process has [`CLAIMS_MAX`](crate::CLAIMS_MAX) claims; or the process, its user, or all
+    /// users have reached a limit of the daemon: of claims, connections, or calls a second.
+    #[error("the limit of {limit} {what} is reached: {}", remedy(what))]
     TooMany {
-        /// The claims that are counted.
+        /// The objects that are counted.
         what: Cow<'static, str>,
         /// The limit.
         limit: usize,
@@ -65,5 +65,18 @@ impl Error {
 
     pub(crate) fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
         Error::System { what, source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_calls_is_not_answered_by_ending_a_claim() {
+        let what = "calls a second of a user".into();
+        let refused = corebeat_wire::Error::from(Refusal::TooMany { what, limit: 1000 });
+        let limit = Error::from(refused).to_string();
+        assert_eq!(limit, "the limit of 1000 calls a second of a user is reached: call less often");
     }
 }

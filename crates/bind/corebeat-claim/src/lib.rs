@@ -56,7 +56,9 @@
 //! (`claim_continues_after_its_daemon_was_stopped`). When the daemon ends, its claims end. The next
 //! call creates a new claim, either with the daemon's successor or in this process. A claim without
 //! a daemon also moves to a daemon that has started since, with its next call
-//! (`claims_with_a_daemon_share_cpus_and_survive_its_end`).
+//! (`claims_with_a_daemon_share_cpus_and_survive_its_end`). [`Claim::on_change`] calls its function
+//! when a claim can move, so that a claim whose function polls needs no other call
+//! (`listener_is_called_when_a_daemon_ends_starts_or_does_not_answer`).
 //!
 //! # Limits
 //!
@@ -85,8 +87,9 @@ pub use error::Error;
 use arbiter::ArbiterConnection;
 use corebeat_sync::fork::{PerProcess, Process};
 use corebeat_sync::quiet;
-use corebeat_wire::Deadline;
-use rustix::event::{PollFd, PollFlags, poll};
+use corebeat_wire::socket::Place;
+use corebeat_wire::{Connection, Deadline, socket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -116,6 +119,9 @@ pub struct Claim {
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
 /// The same after a daemon has refused the claim, or did not answer.
 const SEARCH_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// Time between two searches by the thread of [`Claim::on_change`], and its pause after a failed
+/// poll.
+const LISTENER_PERIOD: Duration = Duration::from_secs(1);
 
 impl Claim {
     /// A claim with one CPU, as in the paper, or without CPUs if none is free.
@@ -209,24 +215,28 @@ impl Claim {
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
         let before = self.cpus.clone();
+        let polled = self.poll_until(deadline);
+        if let Some(listener) = &self.listener {
+            listener.call_state.polled(polled.is_err() || self.arbiter.is_outdated());
+        }
+        polled.map(|()| self.cpus != before)
+    }
+
+    fn poll_until(&mut self, deadline: Deadline) -> Result<(), Error> {
         self.join_daemon(deadline)?;
         self.repeat_request();
-        // After a failure no further requests arrive, and the listener stays silent.
-        let polled = match self.arbiter.poll() {
+        match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(deadline)?;
                 self.repeat_request();
-                return Ok(self.cpus != before);
             }
-            polled => polled?,
-        };
-        if let Some(listener) = &self.listener {
-            listener.call_state.polled();
+            polled => {
+                if let Some(cpus) = polled? {
+                    self.cpus = cpus;
+                }
+            }
         }
-        if let Some(cpus) = polled {
-            self.cpus = cpus;
-        }
-        Ok(self.cpus != before)
+        Ok(())
     }
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
@@ -267,7 +277,7 @@ impl Claim {
         (arbiter, cpus): (ArbiterConnection, Vec<CpuId>),
     ) -> Result<ArbiterConnection, Error> {
         // Before the change, so that a failure leaves the claim as it is.
-        let listen = |old: &Listener| Listener::new(arbiter.as_fd(), old.call.clone());
+        let listen = |old: &Listener| Listener::new(&arbiter, old.call.clone());
         let listener = match self.listener.as_ref().map(listen).transpose() {
             Ok(listener) => listener,
             Err(why) => {
@@ -296,9 +306,11 @@ impl Claim {
     }
 
     /// Calls a function on a separate thread, which receives no signals, when a request of the
-    /// arbiter is pending, and then not again before [`poll`](Claim::poll). The function replaces
-    /// an earlier one. A running call continues when the claim is dropped. A function that panics
-    /// is called for later changes as well.
+    /// arbiter is pending, when the daemon has ended, and at most about a second after a daemon has
+    /// started to which the claim can move; and then not again before [`poll`](Claim::poll). After
+    /// a poll that failed, the function is called again after a second. The function replaces an
+    /// earlier one. A running call continues when the claim is dropped. A function that panics is
+    /// called for later changes as well.
     ///
     /// # Errors
     /// [`Error::System`] if the thread cannot be started or no descriptor is left;
@@ -308,7 +320,7 @@ impl Claim {
             return Err(Error::Forked);
         }
         self.listener = None;
-        self.listener = Some(Listener::new(self.as_fd(), Arc::new(Mutex::new(call)))?);
+        self.listener = Some(Listener::new(&self.arbiter, Arc::new(Mutex::new(call)))?);
         Ok(())
     }
 }
@@ -408,57 +420,108 @@ struct Listener {
 /// State of the listener between two calls.
 #[derive(Debug, Default)]
 struct CallState {
-    /// Whether a call was made without a following poll; and whether the thread must end.
-    state: Mutex<(bool, bool)>,
+    state: Mutex<Step>,
     changed: Condvar,
 }
 
+/// The next step of the listener.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Waits for a request.
+    #[default]
+    Listen,
+    /// Waits for a poll after its call.
+    Called,
+    /// Calls again after a pause: the poll has failed.
+    Repeat,
+    /// Ends the thread.
+    Stop,
+}
+
 impl CallState {
-    fn set(&self, change: impl FnOnce(&mut (bool, bool))) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Changes the state, unless the thread ends. Returns the state.
+    fn set(&self, next: Step) -> Step {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state != Step::Stop {
+            *state = next;
+        }
         self.changed.notify_all();
+        *state
     }
 
-    fn polled(&self) {
-        self.set(|state| state.0 = false);
+    fn polled(&self, is_to_repeat: bool) {
+        self.set(if is_to_repeat { Step::Repeat } else { Step::Listen });
     }
 
-    /// Waits for the next poll. Returns false if the thread must end.
-    fn wait(&self) -> bool {
+    /// Waits for a poll after a call, and for the pause after a failed one. Returns what the thread
+    /// does next.
+    fn wait(&self) -> Step {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = |state: &mut (bool, bool)| state.0 && !state.1;
-        let state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        !state.1
+        let is_called = |state: &mut Step| *state == Step::Called;
+        let state = self.changed.wait_while(state, is_called);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let is_repeating = |state: &mut Step| *state == Step::Repeat;
+        let state = self.changed.wait_timeout_while(state, LISTENER_PERIOD, is_repeating);
+        *state.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The search of a listener for a daemon, while its claim is of this process.
+struct DaemonSearch {
+    /// Read once: a program may change its environment while the thread runs.
+    places: Vec<Place>,
+    pause: Duration,
+}
+
+impl DaemonSearch {
+    fn new() -> DaemonSearch {
+        DaemonSearch { places: socket::places(), pause: LISTENER_PERIOD }
+    }
+
+    /// Whether a daemon runs. If the claim does not move to a daemon, the next searches are rarer.
+    fn finds(&mut self) -> bool {
+        let runs = |place: &Place| matches!(Connection::to(&place.path), Ok(Some(_)));
+        let found = self.places.iter().any(runs);
+        self.pause =
+            if found { (self.pause * 2).min(SEARCH_AFTER_FAILURE) } else { LISTENER_PERIOD };
+        found
     }
 }
 
 impl Listener {
-    fn new(requests: BorrowedFd<'_>, call: Arc<Call>) -> Result<Listener, Error> {
+    fn new(arbiter: &ArbiterConnection, call: Arc<Call>) -> Result<Listener, Error> {
         const WHAT: &str = "cannot listen for changes of a claim";
         let failed = |e| Error::system(WHAT, e);
-        let requests = requests.try_clone_to_owned().map_err(failed)?;
+        let requests = arbiter.as_fd().try_clone_to_owned().map_err(failed)?;
+        let mut search = arbiter.is_local().then(DaemonSearch::new);
         let stop = Arc::new(arbiter::event().map_err(|e| Error::system(WHAT, e))?);
         let call_state = Arc::new(CallState::default());
         let (listener_state, listener_stop) = (call_state.clone(), stop.clone());
         let listener_call = call.clone();
         let listen = move || {
-            loop {
-                let mut ready = [
-                    PollFd::new(&requests, PollFlags::IN),
-                    PollFd::new(&*listener_stop, PollFlags::IN),
-                ];
-                let found = rustix::io::retry_on_intr(|| poll(&mut ready, None));
-                if found.is_err() || !ready[1].revents().is_empty() {
+            let mut step = Step::Listen;
+            while step != Step::Stop {
+                if step == Step::Listen {
+                    let mut ready = [
+                        PollFd::new(&requests, PollFlags::IN),
+                        PollFd::new(&*listener_stop, PollFlags::IN),
+                    ];
+                    let pause = search.as_ref().and_then(|search| search.pause.try_into().ok());
+                    let pause: Option<&Timespec> = pause.as_ref();
+                    match rustix::io::retry_on_intr(|| poll(&mut ready, pause)) {
+                        Err(_) => return,
+                        Ok(0) if !search.as_mut().is_some_and(DaemonSearch::finds) => continue,
+                        Ok(_) => {}
+                    }
+                }
+                if listener_state.set(Step::Called) == Step::Stop {
                     return;
                 }
-                listener_state.set(|state| state.0 = true);
                 // The panic hook has reported a panic, and a later change is another call.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     listener_call.lock().unwrap_or_else(PoisonError::into_inner)();
                 }));
-                if !listener_state.wait() {
-                    return;
-                }
+                step = listener_state.wait();
             }
         };
         quiet::spawn("corebeat-claim", listen).map_err(failed)?;
@@ -474,7 +537,7 @@ impl std::fmt::Debug for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.call_state.set(|state| state.1 = true);
+        self.call_state.set(Step::Stop);
         // The thread is not joined, because the function may wait for a lock that the owner of the
         // claim holds.
         arbiter::signal(&self.stop);

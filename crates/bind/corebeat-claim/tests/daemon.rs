@@ -5,7 +5,51 @@ use corebeat_daemon::{Daemon, Options, Scope};
 use corebeat_wire::{Connection, host};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+/// Serializes the tests, because all claims of a process use one daemon or share its CPUs.
+fn alone_with(socket: &Path) -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: all tests take this lock before they read the environment or start a thread, and the
+    // threads that listen for changes do not read it.
+    unsafe { std::env::set_var("COREBEAT_SOCKET", socket) };
+    alone
+}
+
+/// A daemon in this process.
+struct Running {
+    stop: std::io::PipeWriter,
+    daemon: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(socket: &Path) -> Running {
+        let (stopped, stop) = std::io::pipe().unwrap();
+        let state = socket.with_file_name("state");
+        let mut options = Options::new(socket.to_owned(), Scope::User, state);
+        options.steering = corebeat_daemon::Steering::None;
+        let daemon = Daemon::open(options).unwrap();
+        Running { stop, daemon: thread::spawn(move || daemon.run(stopped.as_fd()).unwrap()) }
+    }
+
+    fn end(self) {
+        drop(self.stop);
+        self.daemon.join().unwrap();
+    }
+}
+
+/// Number of CPUs of each claim at the daemon.
+fn claims() -> Vec<usize> {
+    let mut connection = Connection::open().unwrap().unwrap();
+    let listed = connection.call::<_, host::Claims>(host::LIST_CLAIMS, &host::Nothing {}, &[]);
+    listed.unwrap().0.claims.iter().map(|own| own.cpus.len()).collect()
+}
 
 /// Waits until a claim has changed. Reports for other claims of the process wake it, too.
 fn wait_for_change(claim: &mut Claim) {
@@ -23,16 +67,8 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let cpus = std::thread::available_parallelism().unwrap().get();
-    // SAFETY: no other thread has been started yet.
-    unsafe { std::env::set_var("COREBEAT_SOCKET", &socket) };
-    let start = || {
-        let (stopped, stop) = std::io::pipe().unwrap();
-        let mut options = Options::new(socket.clone(), Scope::User, folder.path().join("state"));
-        options.steering = corebeat_daemon::Steering::None;
-        let daemon = Daemon::open(options).unwrap();
-        (std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap()), stop)
-    };
-    let (daemon, stop) = start();
+    let _alone = alone_with(&socket);
+    let daemon = Running::start(&socket);
 
     let mut first = Claim::begin().unwrap();
     assert_eq!(first.invade(Ask::new(1, 1000)).unwrap().len(), cpus);
@@ -58,8 +94,7 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
     assert!(matches!(first.invade(Ask::new(2, 1)), Err(Error::Daemon(_))));
     assert_eq!(first.retreat(Retreat::To(1)).unwrap().len(), 1);
 
-    drop(stop);
-    daemon.join().unwrap();
+    daemon.end();
     // Without the daemon, this process distributes the CPUs of its claims.
     let had = first.cpus().to_vec();
     assert!(!first.poll().unwrap());
@@ -69,22 +104,12 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
     assert_eq!(first.invade(Ask::new(1, 1000)).unwrap().len(), cpus);
 
     // The claim moves to the next daemon, and reports of that daemon call its function.
-    let (called, calls) = std::sync::mpsc::channel();
-    first
-        .on_change(move || {
-            let _ = called.send(());
-        })
-        .unwrap();
-    let (daemon, stop) = start();
-    let mut next = Connection::open().unwrap().unwrap();
-    let mut claims = || {
-        let listed = next.call::<_, host::Claims>(host::LIST_CLAIMS, &host::Nothing {}, &[]);
-        listed.unwrap().0.claims.len()
-    };
-    while claims() == 0 {
+    let calls = listen(&mut first);
+    let daemon = Running::start(&socket);
+    while claims().is_empty() {
         first.poll().unwrap();
         // The daemon limits the rate of calls.
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(first.cpus().len(), cpus);
     if cpus > 1 {
@@ -96,8 +121,7 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
         wait_for_change(&mut second);
 
         // A claim that moves keeps its request, and obtains the CPU when it is free.
-        drop(stop);
-        daemon.join().unwrap();
+        daemon.end();
         second.poll().unwrap();
         first.poll().unwrap();
         assert_eq!(first.cpus().len(), cpus - 1);
@@ -105,7 +129,69 @@ fn claims_with_a_daemon_share_cpus_and_survive_its_end() {
         wait_for_change(&mut first);
         assert_eq!(first.cpus().len(), cpus);
     } else {
-        drop(stop);
-        daemon.join().unwrap();
+        daemon.end();
     }
+}
+
+/// The calls of the function of a claim.
+fn listen(claim: &mut Claim) -> Receiver<()> {
+    let (called, calls) = mpsc::channel();
+    claim
+        .on_change(move || {
+            let _ = called.send(());
+        })
+        .unwrap();
+    calls
+}
+
+/// Waits for a call, and polls.
+fn follow(claim: &mut Claim, calls: &Receiver<()>) -> Result<bool, Error> {
+    calls.recv_timeout(Duration::from_secs(60)).expect("the function is called");
+    claim.poll()
+}
+
+#[test]
+fn listener_is_called_when_a_daemon_ends_starts_or_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _alone = alone_with(&socket);
+    let mut claim = Claim::begin().unwrap();
+    let calls = listen(&mut claim);
+    for _ in 0..2 {
+        let daemon = Running::start(&socket);
+        while claims().is_empty() {
+            follow(&mut claim, &calls).unwrap();
+        }
+        assert_eq!(claims(), [1]);
+        daemon.end();
+        follow(&mut claim, &calls).unwrap();
+        assert_eq!(claim.cpus().len(), 1);
+    }
+
+    // A daemon that accepts connections and does not answer.
+    let daemon = Running::start(&socket);
+    while claims().is_empty() {
+        follow(&mut claim, &calls).unwrap();
+    }
+    daemon.end();
+    let silent = UnixListener::bind(&socket).unwrap();
+    assert!(matches!(
+        follow(&mut claim, &calls),
+        Err(Error::Daemon(corebeat_wire::Error::TimedOut))
+    ));
+    // The function is called again, and finds that no daemon runs.
+    drop(silent);
+    follow(&mut claim, &calls).unwrap();
+    assert_eq!(claim.cpus().len(), 1);
+}
+
+#[test]
+fn claim_begins_without_a_daemon_that_ends_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _alone = alone_with(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let ending = thread::spawn(move || drop(listener.accept().unwrap()));
+    assert_eq!(Claim::begin().unwrap().cpus().len(), 1);
+    ending.join().unwrap();
 }

@@ -1,6 +1,6 @@
 //! Claims of exclusive CPUs.
 
-use crate::error::{failed, invalid, system};
+use crate::error::{Unsigned, failed, invalid, system};
 use crate::module::without_interpreter_lock;
 use corebeat_claim::{self as claim, Ask, CpuId, CpuSet, Error, Numa, Retreat};
 use corebeat_sync::fork::Process;
@@ -30,8 +30,8 @@ impl Claim {
     fn invade(
         &self,
         py: Python<'_>,
-        min: u32,
-        max: u32,
+        min: Unsigned<u32>,
+        max: Unsigned<u32>,
         numa: Option<&str>,
         within: Option<&str>,
     ) -> PyResult<Vec<u32>> {
@@ -46,13 +46,13 @@ impl Claim {
             }
         };
         let within = within.map(str::parse::<CpuSet>).transpose().map_err(invalid)?;
-        let ask = Ask { numa, within, ..Ask::new(min, max) };
+        let ask = Ask { numa, within, ..Ask::new(min.0, max.0) };
         self.call(py, |claim| claim.invade(ask).map(numbers))
     }
 
     /// Releases all CPUs except this number, and returns the CPUs of the claim.
-    fn retreat(&self, py: Python<'_>, to: u32) -> PyResult<Vec<u32>> {
-        self.call(py, |claim| claim.retreat(Retreat::To(to)).map(numbers))
+    fn retreat(&self, py: Python<'_>, to: Unsigned<u32>) -> PyResult<Vec<u32>> {
+        self.call(py, |claim| claim.retreat(Retreat::To(to.0)).map(numbers))
     }
 
     /// Applies pending requests of the arbiter. Returns whether the claim has changed.

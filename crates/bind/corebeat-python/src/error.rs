@@ -1,8 +1,8 @@
 //! Exceptions: each error of a crate becomes one exception with the message of that error.
 
-use pyo3::PyErr;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
 
 create_exception!(
     corebeat,
@@ -26,5 +26,26 @@ pub(crate) fn system(message: String, why: &std::io::Error) -> PyErr {
     match why.raw_os_error() {
         Some(number) => PyOSError::new_err((number, message)),
         None => PyOSError::new_err(message),
+    }
+}
+
+/// An argument that is an unsigned number. A number outside of its range is an invalid argument.
+pub(crate) struct Unsigned<T>(pub(crate) T);
+
+impl<'a, 'py, T: FromPyObject<'a, 'py>> FromPyObject<'a, 'py> for Unsigned<T> {
+    type Error = PyErr;
+
+    fn extract(number: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        T::extract(number).map(Unsigned).map_err(|why| {
+            let why: PyErr = why.into();
+            if why.is_instance_of::<PyOverflowError>(number.py()) {
+                let bits = 8 * size_of::<T>();
+                return PyValueError::new_err(format!(
+                    "invalid number {}: use a number from 0 to 2**{bits} - 1",
+                    &*number
+                ));
+            }
+            why
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Heartbeats: groups whose producers belong to the threads that beat.
 
-use crate::error::{failed, invalid, system};
+use crate::error::{Unsigned, failed, invalid, system};
 use crate::module::without_interpreter_lock;
 use corebeat_heartbeat::{self as heartbeat, Consumer, Error, Goal, Mode, Producer};
 use pyo3::exceptions::PyValueError;
@@ -35,15 +35,16 @@ impl Group {
     #[new]
     #[pyo3(signature = (number, *, owner=None, mode=None, period_s=None))]
     fn new(
-        number: u32,
-        owner: Option<u32>,
-        mode: Option<u32>,
+        number: Unsigned<u32>,
+        owner: Option<Unsigned<u32>>,
+        mode: Option<Unsigned<u32>>,
         period_s: Option<f64>,
     ) -> PyResult<Group> {
+        let number = number.0;
         let mut group = heartbeat::Group::new(number);
-        let owner = owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        let owner = owner.map_or_else(|| rustix::process::geteuid().as_raw(), |owner| owner.0);
         group = group.owner(owner);
-        if let Some(bits) = mode {
+        if let Some(Unsigned(bits)) = mode {
             group = group.mode(Mode::from_bits(bits).map_err(raise)?);
         }
         if let Some(seconds) = period_s {
@@ -56,21 +57,9 @@ impl Group {
     }
 
     /// Emits n heartbeats of the calling thread, which attaches to the group with its first beat.
-    #[pyo3(signature = (n=1))]
-    fn beat(&self, py: Python<'_>, n: u64) -> PyResult<()> {
-        let is_attached = PRODUCER.with_borrow(|producer| match producer {
-            Some(producer) if self.is_of(producer) => {
-                producer.beat(n);
-                true
-            }
-            _ => false,
-        });
-        if is_attached {
-            return Ok(());
-        }
-        self.attach(py)?;
-        PRODUCER.with_borrow(|producer| producer.iter().for_each(|producer| producer.beat(n)));
-        Ok(())
+    #[pyo3(signature = (n=Unsigned(1)), text_signature = "($self, n=1)")]
+    fn beat(&self, py: Python<'_>, n: Unsigned<u64>) -> PyResult<()> {
+        self.emit(py, n.0)
     }
 
     /// Attaches the calling thread to the group, if it is not attached.
@@ -96,8 +85,12 @@ impl Group {
     }
 
     /// Sets the goal of the group. The calling thread attaches to the group, if it is not attached.
-    fn set_goal(&self, py: Python<'_>, goal: GoalTuple) -> PyResult<()> {
-        let (rate_min, rate_max, window, hold) = goal;
+    fn set_goal(
+        &self,
+        py: Python<'_>,
+        goal: (Option<f64>, Option<f64>, Unsigned<u32>, bool),
+    ) -> PyResult<()> {
+        let (rate_min, rate_max, Unsigned(window), hold) = goal;
         let goal = Goal { rate_min, rate_max, window, hold };
         goal.check().map_err(raise)?;
         self.attach(py)?;
@@ -136,6 +129,22 @@ impl Group {
 }
 
 impl Group {
+    fn emit(&self, py: Python<'_>, n: u64) -> PyResult<()> {
+        let is_attached = PRODUCER.with_borrow(|producer| match producer {
+            Some(producer) if self.is_of(producer) => {
+                producer.beat(n);
+                true
+            }
+            _ => false,
+        });
+        if is_attached {
+            return Ok(());
+        }
+        self.attach(py)?;
+        PRODUCER.with_borrow(|producer| producer.iter().for_each(|producer| producer.beat(n)));
+        Ok(())
+    }
+
     fn is_of(&self, producer: &Producer) -> bool {
         let id = producer.group();
         id.number == self.number && id.owner == self.owner
@@ -175,9 +184,9 @@ pub(crate) struct Beat {
 #[pymethods]
 impl Beat {
     #[new]
-    #[pyo3(signature = (group, n=1))]
-    fn new(group: Py<Group>, n: u64) -> Beat {
-        Beat { group, n }
+    #[pyo3(signature = (group, n=Unsigned(1)), text_signature = "(group, n=1)")]
+    fn new(group: Py<Group>, n: Unsigned<u64>) -> Beat {
+        Beat { group, n: n.0 }
     }
 
     fn __enter__(&self, py: Python<'_>) -> Py<Group> {
@@ -191,7 +200,7 @@ impl Beat {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        if kind.is_none() { self.group.get().beat(py, self.n) } else { Ok(()) }
+        if kind.is_none() { self.group.get().emit(py, self.n) } else { Ok(()) }
     }
 }
 

@@ -57,6 +57,8 @@ def test_impossible_requests_are_value_errors():
     for arguments in [
         {"cpus": 1, "min_cpus": 2},
         {"cpus": 0},
+        {"cpus": -1},
+        {"min_cpus": -1},
         {"numa": "everywhere"},
         {"within": [100_000]},
         {"within": [8191]},
@@ -351,6 +353,8 @@ def test_future_whose_result_is_set_by_its_user_does_not_end_the_thread():
 def test_invalid_arguments_of_the_executor():
     with pytest.raises(ValueError, match="threads_per_task"):
         corebeat.Executor(threads_per_task=0)
+    with pytest.raises(ValueError, match="invalid number -1"):
+        corebeat.Executor(cpus=-1)
     with claim(cpus=1) as c, pytest.raises(ValueError, match="leave out"):
         corebeat.Executor(1, claim=c)
 

@@ -85,10 +85,18 @@ def test_invalid_arguments_are_value_errors(group):
             Group(1, **arguments)
     with pytest.raises(ValueError, match="invalid period"):
         Group(1, period_s=0.0).attach()
-    with pytest.raises(OverflowError):
-        Group(-1)
-    with pytest.raises(OverflowError):
-        group.beat(-1)
+    for call in [
+        lambda: Group(-1),
+        lambda: Group(2**32),
+        lambda: Group(1, owner=-1),
+        lambda: group.beat(-1),
+        lambda: beat(group, -1),
+        lambda: setattr(group, "goal", Goal(window=-1)),
+    ]:
+        with pytest.raises(ValueError, match="invalid number -?[0-9]+: use"):
+            call()
+    with pytest.raises(TypeError):
+        Group("1")
 
 
 def test_thread_beats_for_one_group_at_a_time(group):

@@ -361,6 +361,7 @@ mod tests {
         // When another daemon runs, a call of any member moves all of them there.
         let minimal = Arc::<Mutex<MinimalDaemon>>::default();
         let daemon = start(minimal.clone(), SOCKET.get().unwrap());
+        session.hasten_search();
         assert_eq!(other.status().unwrap().beats, 0);
         let daemon = daemon.join().unwrap();
         let there: Vec<(u32, u32)> =
@@ -399,5 +400,71 @@ mod tests {
         drop(producer);
         assert!(session.is_idle() && lock(&minimal).registry.is_empty());
         drop(daemon);
+    }
+
+    static LATE: OnceLock<PathBuf> = OnceLock::new();
+
+    #[test]
+    fn groups_of_a_process_join_a_daemon_that_starts_later() {
+        let dir = tempfile::tempdir().unwrap();
+        LATE.set(dir.path().join("socket")).unwrap();
+        let finder = Finder {
+            daemon: |deadline| {
+                let connection = Connection::to_until(LATE.get().unwrap(), deadline)?;
+                connection.map(Daemon::new).transpose()
+            },
+            local: |_| Local::new(None),
+        };
+        let session: &'static Session = Box::leak(Box::new(Session::new(finder)));
+        let producer = Producer::attach(session, &Group::new(7)).unwrap();
+        let consumer = Consumer::attach(session, &Group::new(8)).unwrap();
+        producer.set_rate_min(20.0).unwrap();
+        producer.beat(8);
+        session.sample(2 * SECOND_NS);
+        session.hasten_search();
+        assert_eq!(consumer.status().unwrap().samples, 1, "no daemon runs");
+
+        // This process continues to measure if a daemon refuses a member.
+        let minimal =
+            Arc::new(Mutex::new(MinimalDaemon { refused: Some(8), ..MinimalDaemon::default() }));
+        let daemon = start(minimal.clone(), LATE.get().unwrap());
+        session.hasten_search();
+        assert_eq!(producer.global_rate().unwrap(), 4.0);
+        assert!(!LATE.get().unwrap().exists(), "the call has connected");
+        drop(daemon.join().unwrap());
+        assert!(lock(&minimal).registry.is_empty() && lock(&minimal).refusals == 1);
+        producer.beat(8);
+        session.sample(4 * SECOND_NS);
+        assert_eq!(producer.global_rate().unwrap(), 4.0);
+
+        // Each of these calls moves all members and goals.
+        let calls: [&dyn Fn(); 3] = [
+            &|| assert_eq!(producer.status().unwrap().beats, 0),
+            &|| producer.set_rate_max(30.0).unwrap(),
+            &|| drop(Consumer::attach(session, &Group::new(9)).unwrap()),
+        ];
+        for call in calls {
+            let minimal = Arc::<Mutex<MinimalDaemon>>::default();
+            let daemon = start(minimal.clone(), LATE.get().unwrap());
+            session.hasten_search();
+            call();
+            assert!(!LATE.get().unwrap().exists(), "the call has connected");
+            let daemon = daemon.join().unwrap();
+            let there: Vec<_> = lock(&minimal)
+                .registry
+                .groups()
+                .map(|group| (group.id.number, group.status.goal.rate_min))
+                .collect();
+            assert_eq!(there, [(7, Some(20.0)), (8, None)]);
+            producer.beat(8);
+            lock(&minimal).registry.sample(2 * SECOND_NS);
+            assert_eq!(producer.global_rate().unwrap(), 4.0);
+            // The process measures again when the daemon has ended and a thread attaches.
+            daemon.shutdown(Shutdown::Both).unwrap();
+            drop(Consumer::attach(session, &Group::new(9)).unwrap());
+            assert_eq!(producer.status().unwrap().beats, 0);
+        }
+        drop((producer, consumer));
+        assert!(session.is_idle());
     }
 }

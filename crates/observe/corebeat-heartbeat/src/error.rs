@@ -1,6 +1,7 @@
 //! Errors of heartbeats.
 
 use crate::{GroupId, PERIOD_MAX, PERIOD_MIN, WINDOW_MAX};
+use corebeat_wire::remedy;
 use std::borrow::Cow;
 use std::io;
 use thiserror::Error;
@@ -28,7 +29,7 @@ pub enum Error {
     )]
     NoSuchGroup(GroupId),
     /// A limit is reached.
-    #[error("the limit of {limit} {what} is reached: detach some that are not needed")]
+    #[error("the limit of {limit} {what} is reached: {}", remedy(what))]
     TooMany {
         /// The limited objects.
         what: Cow<'static, str>,
@@ -110,6 +111,12 @@ impl Error {
 mod tests {
     use super::*;
     use corebeat_wire::{Error as Wire, Refusal};
+
+    #[test]
+    fn limit_of_calls_is_not_answered_by_detaching() {
+        let limit = Error::too_many("calls a second of a user", 1000).to_string();
+        assert!(limit.ends_with("a user is reached: call less often"), "{limit}");
+    }
 
     #[test]
     fn error_of_the_daemon_states_each_part_once() {

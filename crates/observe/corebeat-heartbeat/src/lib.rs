@@ -105,9 +105,13 @@
 //! the beats. The next call of any member of the process (for its status or goal; beats do not
 //! count) connects to the next daemon, if one runs, and attaches all members of the process there,
 //! with their last goals. Until a daemon runs, such calls return [`Error::MonitorGone`]; but if a
-//! thread attaches in the meantime, the process measures all its groups itself, until a call finds
-//! the next daemon (`members_follow_the_daemon_to_its_successor_or_measure_locally`). Earlier beats
-//! are not carried over. A process that only beats does not detect the change and stays detached.
+//! thread attaches in the meantime, the process measures all its groups itself
+//! (`members_follow_the_daemon_to_its_successor_or_measure_locally`). Earlier beats are not carried
+//! over. A process that only beats does not detect the change and stays detached.
+//!
+//! A process that measures itself, because no daemon ran when it attached, searches for a daemon at
+//! the same calls, at most once a second, and moves all members there, or none if the daemon
+//! refuses one or does not answer (`groups_of_a_process_join_a_daemon_that_starts_later`).
 //!
 //! If the daemon is stopped, calls fail after 2 s, but the connection, the groups and their counts
 //! remain (`groups_continue_after_the_daemon_was_stopped`). A goal whose call failed may take

@@ -59,8 +59,8 @@ impl Member {
         self.seat.group()
     }
 
-    /// The current measurements. If the daemon has ended and another one runs, the member attaches
-    /// to that one.
+    /// The current measurements. If the daemon has ended and another one runs, or a daemon has
+    /// started since, the member attaches to that one.
     ///
     /// # Errors
     /// [`Error::Unsettled`] and [`Error::BadMemory`] if the monitor has failed;

@@ -24,6 +24,11 @@ pub const PERIOD_MAX: Duration = Duration::from_secs(10);
 /// An attachment of a process, shared by all of its threads.
 pub(crate) type Key = (GroupId, Role);
 
+/// Time between two searches for a daemon that has started since.
+const SEARCH_PERIOD: Duration = Duration::from_secs(1);
+/// The same after a daemon has refused a member, or did not answer.
+const SEARCH_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
 /// The process that measures.
 #[derive(Debug)]
 pub(crate) enum Monitor {
@@ -85,20 +90,17 @@ impl Monitor {
         }
     }
 
-    /// The connection to the daemon, if the daemon measures or if this process substitutes for it.
-    pub(crate) fn connection_fd(&self) -> Option<Arc<OwnedFd>> {
+    /// The identity of this monitor.
+    pub(crate) fn origin(&self) -> Origin {
         match self {
-            Monitor::Local(local) => local.substitutes_for.clone(),
-            Monitor::Daemon(daemon) => Some(daemon.connection_fd()),
+            Monitor::Local(local) => Origin::Local(local.search.clone()),
+            Monitor::Daemon(daemon) => Origin::Daemon(daemon.connection_fd()),
         }
     }
 
-    /// Whether a new daemon should replace this monitor as soon as one runs.
-    pub(crate) fn is_outdated(&self) -> bool {
-        match self {
-            Monitor::Local(local) => local.substitutes_for.is_some(),
-            Monitor::Daemon(daemon) => daemon.is_gone(),
-        }
+    /// Whether the daemon that measures has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Monitor::Daemon(daemon) if daemon.is_gone())
     }
 
     /// Waits for the calls that the daemon has not answered in time.
@@ -118,6 +120,53 @@ impl Monitor {
     }
 }
 
+/// The identity of a monitor, by which members detect without a lock of the session that another
+/// monitor should take over.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// The connection to the daemon, which is closed when the daemon has ended.
+    Daemon(Arc<OwnedFd>),
+    /// The search of this process for a daemon.
+    Local(Arc<Search>),
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Origin) -> bool {
+        match (self, other) {
+            (Origin::Daemon(own), Origin::Daemon(other)) => Arc::ptr_eq(own, other),
+            (Origin::Local(own), Origin::Local(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+}
+
+/// When a process that measures itself searches for a daemon that has started since.
+#[derive(Debug)]
+pub(crate) struct Search(Mutex<Instant>);
+
+impl Search {
+    /// Whether a search is due. The thread that gets `true` searches.
+    pub(crate) fn is_due(&self) -> bool {
+        let (now, mut next) = (Instant::now(), lock(&self.0));
+        let is_due = now >= *next;
+        if is_due {
+            *next = now + SEARCH_PERIOD;
+        }
+        is_due
+    }
+
+    /// A daemon has failed.
+    pub(crate) fn postpone(&self) {
+        *lock(&self.0) = Instant::now() + SEARCH_AFTER_FAILURE;
+    }
+
+    /// Makes a search due.
+    #[cfg(test)]
+    pub(crate) fn hasten(&self) {
+        *lock(&self.0) = Instant::now();
+    }
+}
+
 /// A registry in this process, with a sampling thread.
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -127,8 +176,7 @@ pub(crate) struct Local {
     members: BTreeMap<Key, MemberId>,
     /// `None` in tests, which provide the time themselves.
     sampler: Option<Sampler>,
-    /// The connection to an ended daemon, whose successor takes over all members.
-    substitutes_for: Option<Arc<OwnedFd>>,
+    search: Arc<Search>,
 }
 
 impl Local {
@@ -139,16 +187,8 @@ impl Local {
         let sampler =
             period.map(|period| Sampler::start(registry.clone(), begin, period)).transpose()?;
         let (peer, members) = (Peer { uid, pid }, BTreeMap::new());
-        Ok(Local { peer, begin, registry, members, sampler, substitutes_for: None })
-    }
-
-    /// Converts this monitor into the substitute for an ended daemon, until another daemon runs.
-    pub(crate) fn substituting_for(self, fd: &OwnedFd) -> Result<Local, Error> {
-        // A new descriptor, because members identify their monitor by it.
-        let fd = fd.try_clone();
-        let fd =
-            fd.map_err(|why| Error::system("cannot duplicate the daemon's connection", why))?;
-        Ok(Local { substitutes_for: Some(Arc::new(fd)), ..self })
+        let search = Arc::new(Search(Mutex::new(begin + SEARCH_PERIOD)));
+        Ok(Local { peer, begin, registry, members, sampler, search })
     }
 
     fn join(

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::goal::Goal;
 use crate::group::{Group, GroupId, Mode};
-use crate::monitor::{Finder, Key, Monitor, PERIOD_MAX, PERIOD_MIN, lock};
+use crate::monitor::{Finder, Key, Monitor, Origin, PERIOD_MAX, PERIOD_MIN, lock};
 use crate::page::{Page, Status, Unreadable};
 use crate::raw::{Layout, Own, View};
 use crate::region::Region;
@@ -12,7 +12,7 @@ use corebeat_sync::fork::{PerProcess, Process};
 use corebeat_wire::host::Role;
 use corebeat_wire::{Deadline, is_closed};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -49,7 +49,7 @@ pub(crate) struct Seat {
     mode: Option<Mode>,
     /// The region of a producer.
     region: Option<Own<Region>>,
-    /// Replaced when the daemon has a successor.
+    /// Replaced when a daemon has started.
     link: RwLock<Link>,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Seat {
 #[derive(Debug)]
 struct Link {
     page: View<Page>,
-    /// The connection to the daemon, if a daemon measures or has measured until it ended.
-    connection_fd: Option<Arc<OwnedFd>>,
+    /// The monitor.
+    origin: Origin,
 }
 
 /// The session of this process.
@@ -124,18 +124,27 @@ impl Session {
         let _ = self.with_state(deadline, |_| Ok(()));
     }
 
-    /// The measurements. If the daemon has ended and another one runs, that one measures from now
-    /// on.
+    /// The measurements. If another daemon runs than that which measures, the daemon measures from
+    /// now on.
     pub(crate) fn status(&self, seat: &Seat, deadline: Deadline) -> Result<Status, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
         match seat.status() {
+            Ok(None) => {
+                // This process measures as long as the search fails.
+                let _ = self.with_state(deadline, |state| {
+                    state.join_daemon(self.finder, deadline);
+                    Ok(())
+                });
+                seat.read()
+            }
+            Ok(Some(status)) => Ok(status),
             Err(Error::MonitorGone) => self.with_state(deadline, |state| {
                 state.move_seat(seat, self.finder, deadline)?;
                 seat.read()
             }),
-            status => status,
+            Err(why) => Err(why),
         }
     }
 
@@ -169,6 +178,15 @@ impl Session {
         local.sample(now_ns);
     }
 
+    /// Makes the next call search for a daemon.
+    #[cfg(test)]
+    pub(crate) fn hasten_search(&self) {
+        let state = self.state.take(Deadline::new()).unwrap();
+        if let Some(Origin::Local(search)) = state.monitor.as_ref().map(Monitor::origin) {
+            search.hasten();
+        }
+    }
+
     /// Whether no member is attached, so that nothing is measured.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -190,10 +208,6 @@ impl State {
             // existing members.
             Err(Error::MonitorGone) => {
                 let local = (finder.local)(group.period)?;
-                let local = match self.monitor.as_ref().and_then(Monitor::connection_fd) {
-                    Some(fd) => local.substituting_for(&fd)?,
-                    None => local,
-                };
                 self.move_seats(Monitor::Local(local))?;
             }
             followed => followed?,
@@ -231,19 +245,45 @@ impl State {
         Ok((occupied.seat.clone(), slot))
     }
 
-    /// If the daemon has ended: finds its successor, and moves all seats there.
+    /// If the daemon has ended: finds its successor, and moves all seats there. If this process
+    /// measures: finds a daemon that has started since.
     ///
     /// # Errors
-    /// [`Error::MonitorGone`] if there is no successor and no substitute.
+    /// [`Error::MonitorGone`] if the daemon has no successor.
     fn follow(&mut self, finder: Finder, deadline: Deadline) -> Result<(), Error> {
-        let Some(monitor) = self.monitor.as_ref().filter(|monitor| monitor.is_outdated()) else {
-            return Ok(());
+        let Some(monitor) = &self.monitor else { return Ok(()) };
+        match monitor.origin() {
+            Origin::Local(search) if search.is_due() => self.join_daemon(finder, deadline),
+            Origin::Daemon(_) if monitor.is_gone() => {
+                let successor = (finder.daemon)(deadline)?.ok_or(Error::MonitorGone)?;
+                self.move_seats(Monitor::Daemon(successor))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves all seats from this process to a daemon that has started since. If the daemon refuses
+    /// one or does not answer, this process continues to measure.
+    fn join_daemon(&mut self, finder: Finder, deadline: Deadline) {
+        let Some(Origin::Local(search)) = self.monitor.as_ref().map(Monitor::origin) else {
+            return;
         };
-        let stays = matches!(monitor, Monitor::Local(_));
-        match (finder.daemon)(deadline)? {
-            Some(successor) => self.move_seats(Monitor::Daemon(successor)),
-            None if stays => Ok(()),
-            None => Err(Error::MonitorGone),
+        let mut daemon = match (finder.daemon)(deadline) {
+            Ok(Some(daemon)) => Monitor::Daemon(daemon),
+            Ok(None) => return,
+            Err(_) => return search.postpone(),
+        };
+        let links = self.seats.values().map(|occupied| occupied.seat.link_to(&mut daemon));
+        match links.collect::<Result<Vec<Link>, Error>>() {
+            Ok(links) => {
+                self.seats.values().zip(links).for_each(|(occupied, link)| occupied.seat.set(link));
+                self.monitor = Some(daemon);
+            }
+            Err(_) => {
+                search.postpone();
+                self.seats.keys().for_each(|key| daemon.leave(*key));
+            }
         }
     }
 
@@ -255,7 +295,7 @@ impl State {
         let monitor = self.monitor.insert(monitor);
         for occupied in self.seats.values() {
             if let Err(why) = occupied.seat.follow(monitor)
-                && matches!(monitor, Monitor::Daemon(daemon) if daemon.is_gone())
+                && monitor.is_gone()
             {
                 return Err(why);
             }
@@ -323,7 +363,7 @@ impl Link {
     ) -> Result<Link, Error> {
         let page = monitor.join(key, mode, region.map(AsFd::as_fd))?;
         let page = View::new(page.as_fd()).inspect_err(|_| monitor.leave(key))?;
-        Ok(Link { page, connection_fd: monitor.connection_fd() })
+        Ok(Link { page, origin: monitor.origin() })
     }
 
     /// Reads the page, which may be outdated.
@@ -335,12 +375,6 @@ impl Link {
                 Error::BadMemory { what: Page::NAME, why: "its contents are invalid" }
             }
         })
-    }
-
-    /// Whether this monitor has provided the link.
-    fn is_of(&self, monitor: &Monitor) -> bool {
-        self.connection_fd.as_ref().map(Arc::as_ptr)
-            == monitor.connection_fd().as_ref().map(Arc::as_ptr)
     }
 }
 
@@ -354,13 +388,17 @@ impl Seat {
         self.region.as_deref()
     }
 
-    /// The current measurements. Fails if another monitor may have taken over.
-    fn status(&self) -> Result<Status, Error> {
+    /// The current measurements; none if this process measures, and the caller must search for a
+    /// daemon first.
+    ///
+    /// # Errors
+    /// [`Error::MonitorGone`] if the daemon has ended.
+    fn status(&self) -> Result<Option<Status>, Error> {
         let link = self.link.read().unwrap_or_else(|e| e.into_inner());
-        if link.connection_fd.as_deref().is_some_and(is_closed) {
-            Err(Error::MonitorGone)
-        } else {
-            link.read()
+        match &link.origin {
+            Origin::Daemon(fd) if is_closed(fd) => Err(Error::MonitorGone),
+            Origin::Local(search) if search.is_due() => Ok(None),
+            _ => link.read().map(Some),
         }
     }
 
@@ -369,24 +407,33 @@ impl Seat {
         self.link.read().unwrap_or_else(|e| e.into_inner()).read()
     }
 
-    /// Moves to this monitor, if it is a new one. The goal of a group moves with its producers, if
-    /// the group has none at the new monitor.
+    /// Moves to this monitor, if it is a new one.
     fn follow(&self, monitor: &mut Monitor) -> Result<(), Error> {
         let link = self.link.read().unwrap_or_else(|e| e.into_inner());
-        if link.is_of(monitor) {
+        if link.origin == monitor.origin() {
             return Ok(());
         }
-        let had = link.read().map_or(Goal::default(), |status| status.goal);
         // Other threads may read in the meantime. Only this thread writes: the caller holds the
         // lock of the session.
         drop(link);
+        self.set(self.link_to(monitor)?);
+        Ok(())
+    }
+
+    /// Attaches to a new monitor. The goal of a group moves with its producers, if the group has
+    /// none at the new monitor.
+    fn link_to(&self, monitor: &mut Monitor) -> Result<Link, Error> {
+        let had = self.read().map_or(Goal::default(), |status| status.goal);
         let new = Link::new(monitor, self.key, self.mode, self.region.as_ref())?;
         let has = new.read().map_or(had, |status| status.goal);
         if self.region.is_some() && had != has && has == Goal::default() {
             monitor.set_goal(self.group(), had).inspect_err(|_| monitor.leave(self.key))?;
         }
-        *self.link.write().unwrap_or_else(|e| e.into_inner()) = new;
-        Ok(())
+        Ok(new)
+    }
+
+    fn set(&self, link: Link) {
+        *self.link.write().unwrap_or_else(|e| e.into_inner()) = link;
     }
 }
 

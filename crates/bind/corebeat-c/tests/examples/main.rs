@@ -115,10 +115,17 @@ fn listing_of_the_paper_runs_one_thread_per_claimed_cpu() {
 }
 
 #[test]
-fn misuse_in_c_returns_documented_errors() {
+fn child_of_fork_ends_a_claim_of_its_parent_whose_cpus_run_openmp() {
+    let output = compile_and_run("c++", "../tests/fork.cpp", &["-fopenmp"]);
+    let cpus = std::thread::available_parallelism().unwrap().get().min(8);
+    assert_eq!(output, format!("a claim of {cpus} CPUs\n"));
+}
+
+/// Compiles a test in C, and runs it without and with a daemon.
+fn run_without_and_with_daemon(source: &str, expected: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path(), "cc", "../tests/misuse.c", &["-pthread"]);
-    assert_eq!(run(&mut Command::new(&program)), "the header is correct\n");
+    let program = compile(folder.path(), "cc", source, &["-pthread"]);
+    assert_eq!(run(&mut Command::new(&program)), expected);
     let daemon = stopped::Child::daemon(folder.path());
     let output = Command::new(&program)
         .env("LD_LIBRARY_PATH", library())
@@ -128,6 +135,21 @@ fn misuse_in_c_returns_documented_errors() {
     drop(daemon);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "with a daemon: {}\n{errors}", output.status);
+}
+
+#[test]
+fn misuse_in_c_returns_documented_errors() {
+    run_without_and_with_daemon("../tests/misuse.c", "the header is correct\n");
+}
+
+#[test]
+fn threads_that_end_leave_their_groups() {
+    run_without_and_with_daemon("../tests/thread.c", "no descriptor is left\n");
+}
+
+#[test]
+fn thread_is_not_cancelled_within_a_call() {
+    run_without_and_with_daemon("../tests/cancel.c", "the thread has ended\n");
 }
 
 #[test]

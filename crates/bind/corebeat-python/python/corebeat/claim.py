@@ -57,9 +57,9 @@ class Claim:
     """Exclusive CPUs of this process; `claim` creates it.
 
     The claim applies requests of other claims by itself, on a thread of its own: it releases
-    requested CPUs, accepts granted ones, and calls the functions of `on_resize`. `with` releases
-    all CPUs at the end of the block. In a child of fork, the claim has no CPUs, and its calls raise
-    `corebeat.Error`.
+    requested CPUs, accepts granted ones, and calls the functions of `on_resize`. When the daemon
+    ends or one starts, the claim moves within about a second. `with` releases all CPUs at the end
+    of the block. In a child of fork, the claim has no CPUs, and its calls raise `corebeat.Error`.
     """
 
     def __init__(self, *, threadpools: bool = False) -> None:
@@ -67,7 +67,6 @@ class Claim:
         self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
         self._renew_locks()
         self._cpus = tuple(self._native.cpus())
-        self._is_closed = False
         self._pools = ThreadPools() if threadpools else None
         if self._pools is not None:
             self._pools.limit(max(1, len(self._cpus)))
@@ -78,11 +77,12 @@ class Claim:
             if followed is None:
                 return
             try:
-                followed.poll()
-            except _native.Error:
-                # The claim may have ended since its request.
-                if not followed._is_closed:
-                    raise
+                followed._native.poll()
+            except (_native.Error, OSError):
+                # The claim has ended since its request, or keeps its CPUs and is polled again after
+                # a second.
+                return
+            followed._changed()
 
         self._native.on_change(follow)
         _claims.add(self)
@@ -143,7 +143,6 @@ class Claim:
 
     def close(self) -> None:
         """Releases all CPUs, and restores the native thread pools. Further calls raise errors."""
-        self._is_closed = True
         self._native.close()
         self._cpus = ()
         with self._callbacks_lock:
