@@ -121,7 +121,7 @@ public:
 	{
 		/* The threads of the parent do not exist in a child of fork. OpenMP's runtime would
 		 * wait for them. */
-		bool is_inherited = cpus().size() < cpus_.size();
+		bool is_inherited = corebeat_claim_cpus(claim_, nullptr, 0) < cpus_.size();
 		corebeat_claim_end(claim_);
 		claim_ = nullptr;
 		if (!is_inherited)
