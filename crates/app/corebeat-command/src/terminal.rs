@@ -13,13 +13,12 @@ use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::termios::tcgetpgrp;
 use rustix::time::Timespec;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -133,12 +132,11 @@ impl Tty {
     /// Returns whether a change of the terminal would stop this process.
     fn is_in_background(&self) -> bool {
         // No process group is in the foreground of a terminal of another session, whose changes
-        // stop no process.
-        // rustix has no value for an own group from outside of a PID namespace, whose number is 0.
-        // SAFETY: a plain system call.
-        let own_group = unsafe { libc::getpgrp() };
-        tcgetpgrp(&self.0).is_ok_and(|group| group.as_raw_nonzero().get() != own_group)
-            && !is_ignored(libc::SIGTTOU)
+        // stop no process. rustix has no value for a group from outside of this PID namespace, whose
+        // number is 0.
+        // SAFETY: plain system calls; the descriptor is open.
+        let (foreground, own) = unsafe { (libc::tcgetpgrp(self.0.as_raw_fd()), libc::getpgrp()) };
+        foreground >= 0 && foreground != own && !is_ignored(libc::SIGTTOU)
     }
 
     /// Waits until input may be readable, a signal arrives, or `timeout` has passed. Returns

@@ -95,7 +95,8 @@ impl<T> Drop for Uninherited<T> {
 }
 
 /// Held for writing by a thread that forks, and for reading by a thread that modifies a value that
-/// must be consistent in children. Readers that come while a thread waits to fork are next.
+/// must be consistent in children. A reader that arrives while a thread waits to fork
+/// waits for that fork.
 static FORKING: RwLock<()> = RwLock::new(());
 
 thread_local! {
@@ -106,7 +107,7 @@ thread_local! {
 
 /// Prevents that another thread forks while the guard exists. A thread with a guard must not get a
 /// second one: a thread that waits to fork would block both.
-fn prevent() -> Option<RwLockReadGuard<'static, ()>> {
+fn prevent_fork() -> Option<RwLockReadGuard<'static, ()>> {
     // Models do not fork, and their threads are one thread of the system.
     if cfg!(loom) {
         return None;
@@ -116,7 +117,7 @@ fn prevent() -> Option<RwLockReadGuard<'static, ()>> {
 }
 
 /// A lock that a child of fork finds free, and its value consistent: `fork` waits until no other
-/// thread holds a lock of this type. (As the C library does for the locks of its allocator.)
+/// thread holds a lock of this type. The C library treats the locks of its allocator in the same way.
 ///
 /// For short critical sections: all other locks of this type wait for a thread that waits to fork.
 /// A thread that holds such a lock must not wait for other threads, fork, use a second such lock or
@@ -134,8 +135,8 @@ impl<T> ForkMutex<T> {
 
     /// Locks the value, also after a panic of a thread that held the lock ([`crate::lock`]).
     pub fn lock(&self) -> ForkGuard<crate::MutexGuard<'_, T>> {
-        let prevents = prevent();
-        ForkGuard { guard: crate::lock(&self.0), _prevents: prevents }
+        let no_fork = prevent_fork();
+        ForkGuard { guard: crate::lock(&self.0), _no_fork: no_fork }
     }
 }
 
@@ -144,7 +145,7 @@ impl<T> ForkMutex<T> {
 pub struct ForkGuard<G> {
     /// Dropped first.
     guard: G,
-    _prevents: Option<RwLockReadGuard<'static, ()>>,
+    _no_fork: Option<RwLockReadGuard<'static, ()>>,
 }
 
 impl<G: Deref> Deref for ForkGuard<G> {
@@ -271,8 +272,8 @@ impl Drop for KeptOut {
 }
 
 fn lock() -> ForkGuard<MutexGuard<'static, List>> {
-    let prevents = prevent();
-    ForkGuard { guard: LIST.lock().unwrap_or_else(PoisonError::into_inner), _prevents: prevents }
+    let no_fork = prevent_fork();
+    ForkGuard { guard: LIST.lock().unwrap_or_else(PoisonError::into_inner), _no_fork: no_fork }
 }
 
 /// Registers the handlers at its first call. Returns 0 or an error number.

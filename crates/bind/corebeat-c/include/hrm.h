@@ -60,8 +60,7 @@ typedef struct hrm {
  * effect when the daemon continues. Getters wait, for as long, only for a daemon that has started
  * since the attachment. After a failure of hrm_attach the hrm_t is not attached, and heartbeat() on
  * it does nothing. A thread that ends detaches what it has attached, and its hrm_t is invalid then.
- * Destructors of its data (pthread_key_create) run before: they may beat and detach, but attach no
- * producer.
+ * Destructors of its data (pthread_key_create) may detach, but neither beat nor attach a producer.
  * Errors: EINVAL, EBUSY, ENOSPC, ETIMEDOUT, EIO, and those of system calls. */
 int hrm_attach(hrm_t *hrm, int gid, bool_t consumer);
 /* Leaves the group. The beats of this thread still count. Errors: EINVAL, EPERM. */

@@ -84,6 +84,7 @@ const char *corebeat_why(void);
 #include <algorithm>
 #include <sched.h>
 #include <stdexcept>
+#include <unistd.h>
 #include <vector>
 
 #ifdef _OPENMP
@@ -119,13 +120,18 @@ public:
 	}
 	~Claim()
 	{
-		/* The threads of the parent do not exist in a child of fork. OpenMP's runtime would
-		 * wait for them. */
-		bool is_inherited = corebeat_claim_cpus(claim_, nullptr, 0) < cpus_.size();
 		corebeat_claim_end(claim_);
 		claim_ = nullptr;
-		if (!is_inherited)
+		if (getpid() == owner_) {
 			apply();
+			return;
+		}
+		/* In a child of fork. The threads of the parent do not exist here: OpenMP's runtime
+		 * would wait for them. */
+		pin(cpus_.end(), cpus_.end());
+#ifdef _OPENMP
+		omp_set_num_threads(threads_before_);
+#endif
 	}
 	Claim(const Claim &) = delete;
 	Claim &operator=(const Claim &) = delete;

@@ -37,7 +37,7 @@ struct Place {
 
 impl Members {
     /// The key of the members of each thread. They are no thread-local data of Rust, because
-    /// destructors of the program, which run later, may still beat and detach.
+    /// destructors of the program, which run later, may still detach.
     fn key() -> Result<libc::pthread_key_t, Why> {
         static KEY: OnceLock<Result<libc::pthread_key_t, c_int>> = OnceLock::new();
         let made = KEY.get_or_init(|| {

@@ -104,6 +104,8 @@ pub struct Claim {
     arbiter: ManuallyDrop<ArbiterConnection>,
     /// In ascending order.
     cpus: Vec<CpuId>,
+    /// The CPUs that the last successful call returned. A failed call may change the CPUs.
+    reported: Vec<CpuId>,
     /// The last request, without the CPUs that the claim has released since.
     asked: Ask,
     /// Whether the present arbiter has not received that request yet.
@@ -136,6 +138,7 @@ impl Claim {
         let (process, next_search) = (Process::current(), Instant::now() + SEARCH_PERIOD);
         Ok(Claim {
             arbiter,
+            reported: cpus.clone(),
             cpus,
             asked: ask,
             has_moved: false,
@@ -164,13 +167,15 @@ impl Claim {
     /// may be fewer; [`poll`](Claim::poll) may add further ones later.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the claim is unchanged.
-    /// A daemon that does not answer in time executes the request when it continues; the next call
-    /// then returns the CPUs. If the daemon has ended, also the errors of [`begin`](Claim::begin).
+    /// [`Error::InvalidArgument`], [`Error::Daemon`] or [`Error::Forked`]; the request has no
+    /// effect. A daemon that does not answer in time executes the request when it continues; the
+    /// next call then returns the CPUs. If the daemon has ended, also the errors of
+    /// [`begin`](Claim::begin). If the claim has moved to another daemon meanwhile, its CPUs may
+    /// have changed: [`poll`](Claim::poll) reports that.
     pub fn invade(&mut self, ask: Ask) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
         let ask = confined(ask)?;
-        self.join_daemon(deadline)?;
+        self.join_daemon(deadline);
         self.cpus = match self.arbiter.invade(&ask) {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(deadline)?;
@@ -180,6 +185,7 @@ impl Claim {
         };
         self.asked = ask;
         self.has_moved = false;
+        self.reported.clone_from(&self.cpus);
         Ok(&self.cpus)
     }
 
@@ -190,7 +196,7 @@ impl Claim {
     /// As [`invade`](Claim::invade).
     pub fn retreat(&mut self, what: Retreat) -> Result<&[CpuId], Error> {
         let deadline = self.begin_call()?;
-        self.join_daemon(deadline)?;
+        self.join_daemon(deadline);
         let before = self.cpus.clone();
         self.cpus = match self.arbiter.retreat(what.clone()) {
             Err(why) if why.is_end_of_daemon() => {
@@ -204,26 +210,29 @@ impl Claim {
         let had =
             before.iter().filter(|&&cpu| self.cpus.contains(&cpu) || is_released(cpu)).count();
         self.asked.lower(&what, had, self.cpus.len());
+        self.reported.clone_from(&self.cpus);
         Ok(&self.cpus)
     }
 
     /// Applies pending requests of the arbiter: releases requested CPUs and accepts granted ones.
-    /// Returns whether the claim has changed.
+    /// Returns whether the CPUs differ from those that the last successful call returned.
     ///
     /// # Errors
     /// As [`invade`](Claim::invade).
     pub fn poll(&mut self) -> Result<bool, Error> {
         let deadline = self.begin_call()?;
-        let before = self.cpus.clone();
         let polled = self.poll_until(deadline);
         if let Some(listener) = &self.listener {
             listener.call_state.polled(polled.is_err() || self.arbiter.is_outdated());
         }
-        polled.map(|()| self.cpus != before)
+        polled?;
+        let has_changed = self.cpus != self.reported;
+        self.reported.clone_from(&self.cpus);
+        Ok(has_changed)
     }
 
     fn poll_until(&mut self, deadline: Deadline) -> Result<(), Error> {
-        self.join_daemon(deadline)?;
+        self.join_daemon(deadline);
         self.repeat_request();
         match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
@@ -246,18 +255,20 @@ impl Claim {
     }
 
     /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
-    /// started.
-    fn join_daemon(&mut self, deadline: Deadline) -> Result<(), Error> {
+    /// started. After a failure the claim of this process continues without the daemon.
+    fn join_daemon(&mut self, deadline: Deadline) {
         if !self.arbiter.is_local() || Instant::now() < self.next_search {
-            return Ok(());
+            return;
         }
-        let begun = ArbiterConnection::begin_at_daemon(&self.present_ask()?, deadline);
+        let begun = self.present_ask().and_then(|ask| {
+            let begun = ArbiterConnection::begin_at_daemon(&ask, deadline)?;
+            begun.map(|begun| self.replace(begun)).transpose()
+        });
         let wait = if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
         self.next_search = Instant::now() + wait;
-        // The claim of this process continues without the daemon.
-        let Ok(Some(begun)) = begun else { return Ok(()) };
-        self.replace(begun)?.end();
-        Ok(())
+        if let Ok(Some(of_process)) = begun {
+            of_process.end();
+        }
     }
 
     /// Repeats the last request of a claim that has moved with fewer CPUs. The claim keeps these if

@@ -258,6 +258,8 @@ impl<R: Root, D: Domain> Clustered<R, D> {
 
 impl<R: Root, D: Domain> fmt::Debug for Clustered<R, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clustered").field("reps", &self.reps().len()).finish_non_exhaustive()
+        f.debug_struct("Clustered")
+            .field("reps", &self.reps.lock().all.len())
+            .finish_non_exhaustive()
     }
 }
