@@ -131,12 +131,11 @@ impl Tty {
 
     /// Returns whether a change of the terminal would stop this process.
     fn is_in_background(&self) -> bool {
-        // No process group is in the foreground of a terminal of another session, whose changes
-        // stop no process. rustix has no value for a group from outside of this PID namespace, whose
-        // number is 0.
+        // No process group (0, as a group from outside of this PID namespace) is in the foreground
+        // of a terminal of another session, whose changes stop no process. rustix has no value 0.
         // SAFETY: plain system calls; the descriptor is open.
         let (foreground, own) = unsafe { (libc::tcgetpgrp(self.0.as_raw_fd()), libc::getpgrp()) };
-        foreground >= 0 && foreground != own && !is_ignored(libc::SIGTTOU)
+        foreground > 0 && foreground != own && !is_ignored(libc::SIGTTOU)
     }
 
     /// Waits until input may be readable, a signal arrives, or `timeout` has passed. Returns

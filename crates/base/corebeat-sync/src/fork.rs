@@ -95,8 +95,8 @@ impl<T> Drop for Uninherited<T> {
 }
 
 /// Held for writing by a thread that forks, and for reading by a thread that modifies a value that
-/// must be consistent in children. A reader that arrives while a thread waits to fork
-/// waits for that fork.
+/// must be consistent in children. A reader that arrives while a thread waits to fork waits
+/// for that fork.
 static FORKING: RwLock<()> = RwLock::new(());
 
 thread_local! {
@@ -117,7 +117,8 @@ fn prevent_fork() -> Option<RwLockReadGuard<'static, ()>> {
 }
 
 /// A lock that a child of fork finds free, and its value consistent: `fork` waits until no other
-/// thread holds a lock of this type. The C library treats the locks of its allocator in the same way.
+/// thread holds a lock of this type. The C library treats the locks of its allocator in the same
+/// way.
 ///
 /// For short critical sections: all other locks of this type wait for a thread that waits to fork.
 /// A thread that holds such a lock must not wait for other threads, fork, use a second such lock or

@@ -189,19 +189,20 @@
 //! # Limits
 //!
 //! This crate supports only 64-bit processors. A child of fork inherits the locks of transactions
-//! that other threads were in, and waits for them for ever: fork while no other thread is in a
-//! transaction. Transactions belong to threads, not to tasks: a task of LPEL that waits or yields
-//! within a transaction panics (`corebeat_sync::wait`; `tests/task.rs`). A task must not wait in
-//! the destructor of a value that was in a cell: later values of cells that other tasks of its
-//! worker drop would wait for that destructor. `retry` suspends a task (`corebeat_sync::wait`). In
-//! the destructors of a task that unwinds, which must not wait, `retry` blocks the worker. LPEL
-//! does not report tasks that wait in `retry` as a deadlock, because any thread may change a cell.
-//! A long transaction keeps all values that are replaced meanwhile. A thread keeps the logs of its
-//! largest transaction. A transaction that has failed 100 times excludes all other commits until it
-//! has committed. Therefore, every transaction eventually commits. Replaced values are dropped in
-//! no particular order. Values in cells of a dropped value are dropped after that value, not within
-//! its destructor. Therefore, a list of cells with `Arc`s of any length needs only the stack of one
-//! cell (`long_list_of_cells_is_dropped_on_a_small_stack`).
+//! that other threads were in, and waits for them for ever, and never frees values that it
+//! replaces: fork while no other thread is in a transaction. Transactions belong to threads, not to
+//! tasks: a task of LPEL that waits or yields within a transaction panics (`corebeat_sync::wait`;
+//! `tests/task.rs`). A task must not wait in the destructor of a value that was in a cell: later
+//! values of cells that other tasks of its worker drop would wait for that destructor. `retry`
+//! suspends a task (`corebeat_sync::wait`). In the destructors of a task that unwinds, which must
+//! not wait, `retry` blocks the worker. LPEL does not report tasks that wait in `retry` as a
+//! deadlock, because any thread may change a cell. A long transaction keeps all values that are
+//! replaced meanwhile. A thread keeps the logs of its largest transaction. A transaction that has
+//! failed 100 times excludes all other commits until it has committed. Therefore, every transaction
+//! eventually commits. Replaced values are dropped in no particular order. Values in cells of a
+//! dropped value are dropped after that value, not within its destructor. Therefore, a list of
+//! cells with `Arc`s of any length needs only the stack of one cell
+//! (`long_list_of_cells_is_dropped_on_a_small_stack`).
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("corebeat-stm stores 64 bits in a pointer and requires a 64-bit processor");
