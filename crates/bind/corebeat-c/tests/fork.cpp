@@ -8,9 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static int usable_cpus()
+{
+	cpu_set_t set;
+	EXPECT(sched_getaffinity(0, sizeof set, &set) == 0);
+	return CPU_COUNT(&set);
+}
+
 int main()
 {
-	static Claim claim;
+	int usable = usable_cpus();
+	Claim *owned = new Claim;
+	Claim &claim = *owned;
 	unsigned count = claim.invade(CPUQuantity(1, 8));
 	unsigned threads = 0;
 #pragma omp parallel reduction(+ : threads)
@@ -23,11 +32,14 @@ int main()
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(60);
 		EXPECT(claim.cpus().empty());
-		/* Destroys the claim. */
+		delete owned;
+		EXPECT(usable_cpus() == usable);
 		exit(0);
 	}
 	int status = -1;
 	EXPECT(waitpid(child, &status, 0) == child && status == 0);
 	EXPECT(claim.cpus().size() == count && claim.invade(CPUQuantity(1, 8)) == count);
 	printf("a claim of %u CPUs\n", count);
+	delete owned;
+	EXPECT(usable_cpus() == usable);
 }

@@ -148,6 +148,12 @@ fn threads_that_end_leave_their_groups() {
 }
 
 #[test]
+fn library_stays_loaded_for_threads_that_end_later() {
+    let dynamic = run(Command::new("readelf").arg("-d").arg(library().join("libcorebeat.so")));
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+}
+
+#[test]
 fn thread_is_not_cancelled_within_a_call() {
     run_without_and_with_daemon("../tests/cancel.c", "the thread has ended\n");
 }
