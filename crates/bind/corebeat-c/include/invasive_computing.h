@@ -247,6 +247,8 @@ private:
 	}
 
 	corebeat_claim *claim_ = nullptr;
+	/* The process that has the claim. */
+	const pid_t owner_ = getpid();
 	std::vector<unsigned> cpus_;
 	int threads_before_ = 1;
 	int pinned_ = 0;
