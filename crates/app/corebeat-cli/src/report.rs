@@ -1,7 +1,7 @@
 //! `corebeat report`: what happened on this host in a period, from the history of the daemon.
 
 use corebeat_command::{Done, Failure, Output, print};
-use corebeat_history::{Error, Report, read};
+use corebeat_history::{Error, Period, Report, read};
 use corebeat_linux::state_dir;
 use corebeat_web::{Machine, parse_utc, utc};
 use std::path::PathBuf;
@@ -76,12 +76,13 @@ pub(crate) fn main(options: Options) -> Done {
     }
     let dir = options.history.map_or_else(state_dir, Ok)?;
     let html = options.html.as_deref().map(Output::create_with_cleanup).transpose()?;
-    let frames = read(&dir, from_ms.saturating_add(1), to_ms).map_err(|e| match e {
+    let recorded = read(&dir, from_ms.saturating_add(1), to_ms).map_err(|e| match e {
         Error::Missing { .. } | Error::File { .. } => Failure::usage(e),
         Error::Damaged { .. } => Failure::data(e),
         Error::InUse { .. } | Error::Locked { .. } => Failure::internal(e),
     })?;
-    let report = Report::of(&frames, from_ms, to_ms, options.program.as_deref());
+    let report =
+        Report::of(&recorded, Period { from_ms, to_ms, now_ms }, options.program.as_deref());
     let json = || serde_json::to_value(&report).map_err(Failure::internal);
     if options.json {
         print(format_args!("{}\n", json()?))?;

@@ -444,7 +444,9 @@ impl Daemon {
             ..Update::default()
         };
         let groups: Vec<_> = self.host.registry.groups().collect();
-        self.outlets.publish(update, &groups, now);
+        if let Some(line) = self.outlets.publish(update, &groups, now) {
+            self.log.write(Level::Warning, line);
+        }
     }
 
     /// Serves connections whose pause or time limit has ended.

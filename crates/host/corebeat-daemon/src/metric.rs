@@ -61,7 +61,7 @@ pub(crate) fn text(counts: &Counts, groups: impl Iterator<Item = GroupInfo>, all
     one(
         "history_left_out_total",
         counter,
-        "Observations that the history lacks, because its thread was late.",
+        "Observations that the history lacks, because its thread was late or has ended.",
         &counts.history_left_out,
     );
     one("cpu_seconds_total", counter, "CPU time of the daemon.", &own_cpu_s());

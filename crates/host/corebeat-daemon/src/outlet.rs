@@ -22,6 +22,17 @@ pub(crate) struct Outlet {
     left_out: u64,
 }
 
+/// Outcome of a handed-over update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The queue has it.
+    Queued,
+    /// The queue was full. The next update has its decisions.
+    Late,
+    /// The thread that reads the queue has ended.
+    Ended,
+}
+
 impl Outlet {
     pub(crate) fn new(updates: SyncSender<Update>) -> Outlet {
         Outlet { updates, decisions: vec![], decisions_left_out: 0, left_out: 0 }
@@ -35,30 +46,22 @@ impl Outlet {
         }
     }
 
-    /// Hands an update over, with the decisions since the last one. Never waits. Returns whether
-    /// the queue had space.
-    pub(crate) fn send(&mut self, mut update: Update) -> bool {
+    /// Hands an update over, with the decisions since the last one. Never waits.
+    pub(crate) fn send(&mut self, mut update: Update) -> Sent {
         update.decisions = std::mem::take(&mut self.decisions);
-        if self.decisions_left_out > 0 {
-            let what = format!("{} decisions are left out here", self.decisions_left_out);
-            let at_s = update.at_ns as f64 / 1e9;
-            let unix_s = update.decisions.last().and_then(|decision| decision.unix_s);
-            update.decisions.push(Decision { at_s, unix_s, ..event(what) });
-        }
-        match self.updates.try_send(update) {
-            Ok(()) => {
-                self.decisions_left_out = 0;
-                true
-            }
-            // The thread is late. The next update has these decisions.
-            Err(TrySendError::Full(update)) => {
-                let own = update.decisions.len() - usize::from(self.decisions_left_out > 0);
+        update.decisions_left_out = std::mem::take(&mut self.decisions_left_out);
+        let refused = match self.updates.try_send(update) {
+            Ok(()) => return Sent::Queued,
+            Err(refused) => refused,
+        };
+        self.left_out += 1;
+        match refused {
+            TrySendError::Full(update) => {
                 self.decisions = update.decisions;
-                self.decisions.truncate(own);
-                self.left_out += 1;
-                false
+                self.decisions_left_out = update.decisions_left_out;
+                Sent::Late
             }
-            Err(TrySendError::Disconnected(_)) => false,
+            TrySendError::Disconnected(_) => Sent::Ended,
         }
     }
 }
@@ -68,6 +71,8 @@ impl Outlet {
 pub(crate) struct Outlets {
     web: Option<Web>,
     history: Option<Outlet>,
+    /// Whether the thread of the history has ended, although the daemon runs.
+    history_ended: bool,
     /// Begin of the times of the updates, on the clock of the machine.
     start_ns: u64,
     /// Time of the last update.
@@ -77,7 +82,7 @@ pub(crate) struct Outlets {
 impl Outlets {
     /// `now_ns` is the time on the clock of the machine.
     pub(crate) fn new(web: Option<Web>, history: Option<Outlet>, now_ns: u64) -> Outlets {
-        Outlets { web, history, start_ns: now_ns, last_ns: None }
+        Outlets { web, history, history_ended: false, start_ns: now_ns, last_ns: None }
     }
 
     /// Whether there is any outlet.
@@ -91,7 +96,7 @@ impl Outlets {
         self.are_used().then_some(due_ns)
     }
 
-    /// Number of updates that the history lacks, because its thread was late.
+    /// Number of updates that the history lacks, because its thread was late or has ended.
     pub(crate) fn history_left_out(&self) -> u64 {
         self.history.as_ref().map_or(0, |outlet| outlet.left_out)
     }
@@ -110,8 +115,13 @@ impl Outlets {
 
     /// Hands an update over, with times on the clock of the machine, and with these groups. Never
     /// waits. The page leaves out groups that its users may not list; the file of the history is
-    /// for the user of the daemon.
-    pub(crate) fn publish(&mut self, mut update: Update, groups: &[GroupInfo], now: Now) {
+    /// for the user of the daemon. Returns a line about the history once, if its thread has ended.
+    pub(crate) fn publish(
+        &mut self,
+        mut update: Update,
+        groups: &[GroupInfo],
+        now: Now,
+    ) -> Option<&'static str> {
         let at_ns = now.awake_ns;
         let since = |at_ns: u64| at_ns.saturating_sub(self.start_ns);
         update.span_ns = self.last_ns.map_or(0, |last_ns| at_ns.saturating_sub(last_ns));
@@ -124,13 +134,18 @@ impl Outlets {
             let groups = groups.iter().filter(may_see).take(GROUPS_ON_PAGE_MAX);
             groups.map(|group| on_page(group, update.at_ns)).collect()
         };
+        let mut has_ended = false;
         if let Some(history) = &mut self.history {
-            history.send(Update { groups: listed(true), ..update.clone() });
+            let update = Update { groups: listed(true), ..update.clone() };
+            has_ended = history.send(update) == Sent::Ended;
         }
         if let Some(web) = &mut self.web {
             let groups = listed(web.shows_all);
             web.send(Update { groups, ..update });
         }
+        let is_new = has_ended && !std::mem::replace(&mut self.history_ended, has_ended);
+        is_new
+            .then_some("the history is no longer written: its thread has ended; restart the daemon")
     }
 }
 
@@ -178,11 +193,26 @@ mod tests {
         assert_eq!(outlet.decisions.len(), UPDATE_DECISIONS_MAX);
         assert_eq!(outlet.left_out, 99 - UPDATES_WAITING_MAX as u64);
         let missed = 99 * 10 - 10 * waiting.len() - UPDATE_DECISIONS_MAX;
-        assert!(outlet.send(Update::default()));
+        assert_eq!(outlet.send(Update::default()), Sent::Queued);
         let next = receiver.try_recv().unwrap();
-        assert_eq!(next.decisions.len(), UPDATE_DECISIONS_MAX + 1);
-        let last = &next.decisions[UPDATE_DECISIONS_MAX].what;
-        assert_eq!(*last, format!("{missed} decisions are left out here"));
+        assert_eq!(next.decisions.len(), UPDATE_DECISIONS_MAX);
+        assert_eq!(next.decisions_left_out, missed);
+        outlet.send(Update::default());
+        assert_eq!(receiver.try_recv().unwrap().decisions_left_out, 0);
+    }
+
+    #[test]
+    fn history_whose_thread_has_ended_is_reported_once_and_counted() {
+        let (updates, receiver) = sync_channel(2);
+        let mut outlets = Outlets::new(None, Some(Outlet::new(updates)), 0);
+        let publish = |outlets: &mut Outlets, awake_ns| {
+            outlets.publish(Update::default(), &[], Now { awake_ns, boot_ns: awake_ns })
+        };
+        assert_eq!(publish(&mut outlets, 1), None);
+        drop(receiver);
+        assert!(publish(&mut outlets, 2).is_some_and(|line| line.contains("has ended")));
+        assert_eq!(publish(&mut outlets, 3), None);
+        assert_eq!(outlets.history_left_out(), 2);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::http::{Place, Request, Response, Server};
 use crate::limit::{UPDATES_WAITING_MAX, WEB_NICE, WEB_PAUSE};
-use crate::outlet::Outlet;
+use crate::outlet::{Outlet, Sent};
 use crate::socket::Scope;
 use corebeat_sync::quiet;
 use corebeat_web::{Decision, Machine, Part, State, Update};
@@ -139,7 +139,7 @@ impl Web {
 
     /// Hands an update over. Never waits.
     pub(crate) fn send(&mut self, update: Update) {
-        if self.outlet.as_mut().is_some_and(|outlet| outlet.send(update)) {
+        if self.outlet.as_mut().is_some_and(|outlet| outlet.send(update) == Sent::Queued) {
             wake(&self.wake);
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::Error;
 use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, StorageBackend};
+use redb::{Database, StorageBackend};
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, open, openat};
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -15,9 +15,14 @@ use std::time::Duration;
 
 /// Largest size of the file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Place of the number of pages of a region in the header of redb, a little-endian number.
+const REGION_PAGES_AT: usize = 20;
+/// Largest number of pages of a region: page numbers of redb have 20 bits for it. redb requests
+/// memory for as many pages as the header states.
+const REGION_PAGES_MAX: u32 = 1 << 20;
 /// Memory for pages of the file, in bytes.
 const CACHE_BYTES: usize = 4 << 20;
-/// Time after which a reader or writer gives up to wait for the other.
+/// Time after which a reader or writer gives up waiting for the other.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two attempts to lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -72,7 +77,11 @@ impl StorageBackend for Bounded {
     }
 
     fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        self.0.read(offset, len)
+        // The file requests the memory first, and a damaged page number states up to terabytes.
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.0.len()? => self.0.read(offset, len),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -91,27 +100,61 @@ impl StorageBackend for Bounded {
     }
 }
 
-/// Creates or opens a file of this user alone.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+/// Creates or opens a file of this user alone, in a folder that others cannot write. Others could
+/// replace the file by a link to a file that the user must not write.
+pub(crate) fn create(dir: &Path, name: &str) -> io::Result<File> {
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let user = rustix::process::geteuid().as_raw();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = open(dir, flags, Mode::empty())?;
+    let stat = fstat(&folder)?;
+    if stat.st_uid != user || stat.st_mode & 0o022 != 0 {
+        return refused("the folder must belong to you and be writable by you alone (chmod 700)");
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Opening a device must not wait.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match openat(&folder, name, flags, Mode::RUSR | Mode::WUSR) {
+        Err(rustix::io::Errno::LOOP) => return refused("it is a symbolic link; remove it"),
+        opened => opened?,
+    };
+    let stat = fstat(&file)?;
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_regular || stat.st_uid != user {
+        return refused("it must be a regular file that belongs to you; remove it");
+    }
+    if stat.st_mode & 0o7777 != 0o600 {
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    }
+    Ok(file.into())
 }
 
 /// Opens the file for one access. The lock of the file is held meanwhile, and not longer, so that
 /// reports read the file of a running daemon.
 pub(crate) fn transact<T>(
-    path: &Path,
+    dir: &Path,
+    name: &str,
     access: impl FnOnce(&mut Database) -> Result<T, Trouble>,
 ) -> Result<T, Trouble> {
-    let backend = locked(|| FileBackend::new(create(path)?).map_err(Trouble::from))?;
+    let backend = locked(|| {
+        let file = create(dir, name).map_err(Trouble::Io)?;
+        FileBackend::new(file).map_err(Trouble::from)
+    })?;
     guarded(|| access(&mut database(Bounded(backend))?))
 }
 
-pub(crate) fn database(backend: impl StorageBackend) -> Result<Database, DatabaseError> {
+pub(crate) fn database(backend: impl StorageBackend) -> Result<Database, Trouble> {
+    let end = (REGION_PAGES_AT + size_of::<u32>()) as u64;
+    if backend.len()? >= end {
+        let pages = backend.read(REGION_PAGES_AT as u64, size_of::<u32>())?;
+        if pages.try_into().is_ok_and(|pages| u32::from_le_bytes(pages) > REGION_PAGES_MAX) {
+            return Err(Trouble::Damaged("its header has an invalid size of a region".into()));
+        }
+    }
     let mut builder = Database::builder();
     // The format of redb 3 and later as well.
     builder.set_cache_size(CACHE_BYTES).create_with_file_format_v3(true);
-    builder.create_with_backend(backend)
+    Ok(builder.create_with_backend(backend)?)
 }
 
 /// Repeats an attempt to lock the file for a second.
@@ -161,7 +204,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let write = |bytes: &[u8]| {
-            transact(&path, |db| {
+            transact(dir.path(), "file", |db| {
                 let transaction = db.begin_write()?;
                 transaction.open_table(TABLE)?.insert(bytes.len() as u64, bytes)?;
                 transaction.commit()?;
@@ -173,7 +216,8 @@ mod tests {
         assert!(matches!(large, Err(Trouble::Full)), "{large:?}");
         assert!(path.metadata().unwrap().len() <= FILE_BYTES_MAX);
         write(b"next").unwrap();
-        let rows = transact(&path, |db| Ok(db.begin_read()?.open_table(TABLE)?.len()?));
+        let rows =
+            transact(dir.path(), "file", |db| Ok(db.begin_read()?.open_table(TABLE)?.len()?));
         assert_eq!(rows.unwrap(), 2);
     }
 }

@@ -1,12 +1,14 @@
 //! The observations of a span of time.
 
+use crate::store::AGE_MS_MAX;
 use corebeat_host::Point;
 use corebeat_machine::TimeShares;
-use corebeat_web::{Claim, Decision, Update};
+use corebeat_web::{Claim, Decision, Outcome, Update};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Largest number of decisions of a frame. The first ones are kept, and the others are counted.
+/// Largest number of decisions of a frame. Equal refusals are one; of the others, the first ones
+/// are kept, and the rest is counted.
 const DECISIONS_MAX: usize = 256;
 /// Largest size of a frame as JSON, in bytes: the size in a damaged frame requests no more memory.
 const JSON_BYTES_MAX: usize = 16 << 20;
@@ -21,7 +23,7 @@ pub struct Frame {
     pub clock: Clock,
     /// Length of the span, in milliseconds.
     pub span_ms: u64,
-    /// Whether the daemon has started at the begin of the span.
+    /// Whether the daemon has started at the start of the span.
     pub begins: bool,
     /// Programs.
     pub programs: Vec<Program>,
@@ -38,7 +40,7 @@ pub struct Frame {
 /// Clocks of a host at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Number of the boot: the begin of the random identifier of the kernel.
+    /// Number of the boot: the start of the random identifier of the kernel.
     pub boot: u64,
     /// Time since the boot, in milliseconds, suspension included.
     pub boot_ms: u64,
@@ -59,15 +61,27 @@ pub struct Program {
     pub changes: Vec<String>,
     /// End of the observation before the end of the frame, in milliseconds.
     pub ago_ms: u64,
+    /// The use of time by its threads.
+    pub usage: Usage,
+}
+
+/// The use of time by the threads of a program in a span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
     /// Length of the observation, in milliseconds.
     pub span_ms: u64,
     /// Sum of the observed spans of all threads, in milliseconds.
     pub thread_ms: u64,
     /// Largest number of threads.
     pub threads: usize,
-    /// Mean shares of the threads. The store keeps thousandths.
+    /// Mean shares of the threads, each over the time in which it is known. The store keeps
+    /// thousandths.
     #[serde(with = "thousandths")]
     pub shares: TimeShares,
+    /// For each share that is known, in the order of the fields of [`TimeShares`]: the part of
+    /// `thread_ms` in which it is unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_ms: [u64; 7],
 }
 
 /// A group of heartbeats in a frame.
@@ -93,35 +107,66 @@ pub struct Group {
     pub rate_max: Option<f64>,
 }
 
-impl Program {
-    /// Whether both are the same program, as far as its process and name state.
-    pub fn is_same(&self, other: &Program) -> bool {
-        (self.pid, &self.name) == (other.pid, &other.name)
-    }
+fn is_zero(times_ms: &[u64; 7]) -> bool {
+    *times_ms == [0; 7]
+}
 
-    /// The program as a point that ends at this time, in nanoseconds on the clock of the result.
+/// A sum of spans, which a store accepts.
+fn sum_ms(a_ms: u64, b_ms: u64) -> u64 {
+    a_ms.saturating_add(b_ms).min(AGE_MS_MAX)
+}
+
+impl Usage {
+    /// The usage as a point that ends at this time, in nanoseconds on the clock of the result.
     pub fn point(&self, at_ns: u64) -> Point {
         Point {
             at_ns,
-            span_ns: self.span_ms * MS_NS,
-            thread_ns: self.thread_ms * MS_NS,
+            span_ns: self.span_ms.saturating_mul(MS_NS),
+            thread_ns: self.thread_ms.saturating_mul(MS_NS),
             shares: self.shares,
             threads: self.threads,
         }
     }
 
-    /// The program with its earlier observations.
-    fn add_earlier(&mut self, earlier: &Program) {
-        let point = earlier.point(0).merged(&self.point(0));
-        (self.shares, self.threads) = (point.shares, point.threads);
-        self.span_ms += earlier.span_ms;
-        self.thread_ms += earlier.thread_ms;
+    /// Each share with the thread time in which it is known, in milliseconds.
+    fn known(&self) -> [Option<(f64, u64)>; 7] {
+        let mut unknown_ms = self.unknown_ms.into_iter();
+        fields(&self.shares).map(|share| {
+            let known_ms = self.thread_ms.saturating_sub(unknown_ms.next().unwrap_or(0));
+            share.map(|share| (share, known_ms))
+        })
+    }
+
+    /// CPU time, in seconds, as far as known.
+    pub fn cpu_s(&self) -> f64 {
+        let [user, system, ..] = self.known();
+        let parts = [user, system].into_iter().flatten();
+        parts.map(|(share, known_ms)| share * known_ms as f64 / 1000.0).sum()
+    }
+
+    /// Adds the usage in another span.
+    pub(crate) fn add(&mut self, other: &Usage) {
+        let thread_ms = self.thread_ms.saturating_add(other.thread_ms);
+        let mut others = other.known().into_iter();
+        let known = self.known().map(|own| match (own, others.next().flatten()) {
+            (Some((a, a_ms)), Some((b, b_ms))) => {
+                let known_ms = a_ms.saturating_add(b_ms);
+                let part = a_ms as f64 / known_ms.max(1) as f64;
+                Some((a * part + b * (1.0 - part), known_ms))
+            }
+            (own, other) => own.or(other),
+        });
+        self.shares = shares(known.map(|known| known.map(|(share, _)| share)));
+        self.unknown_ms = known.map(|known| known.map_or(0, |(_, known_ms)| thread_ms - known_ms));
+        self.span_ms = self.span_ms.saturating_add(other.span_ms);
+        self.thread_ms = thread_ms;
+        self.threads = self.threads.max(other.threads);
     }
 }
 
 impl Group {
     fn add_earlier(&mut self, earlier: &Group) {
-        let span_ms = self.span_ms + earlier.span_ms;
+        let span_ms = sum_ms(self.span_ms, earlier.span_ms);
         let part = self.span_ms as f64 / span_ms.max(1) as f64;
         let mean = |(own, before): (f64, f64)| own * part + before * (1.0 - part);
         self.rate = self.rate.zip(earlier.rate).map(mean).or(self.rate).or(earlier.rate);
@@ -133,16 +178,20 @@ impl Frame {
     /// The observations of an update. `boot` is the number of the boot.
     pub fn of(update: Update, boot: u64, begins: bool) -> Frame {
         let Update { at_ns, span_ns, programs, groups, claims, decisions, .. } = update;
-        let ago_ms = |at_ns: u64, then_ns: u64| at_ns.saturating_sub(then_ns) / MS_NS;
+        let span_ms = |ns: u64| (ns / MS_NS).min(AGE_MS_MAX);
+        let ago_ms = |then_ns: u64| span_ms(at_ns.saturating_sub(then_ns));
         let program = |program: corebeat_web::Program| {
             let point = program.points.back()?;
             Some(Program {
                 pid: program.pid,
-                ago_ms: ago_ms(at_ns, point.at_ns),
-                span_ms: point.span_ns / MS_NS,
-                thread_ms: point.thread_ns / MS_NS,
-                threads: point.threads,
-                shares: point.shares,
+                ago_ms: ago_ms(point.at_ns),
+                usage: Usage {
+                    span_ms: span_ms(point.span_ns),
+                    thread_ms: point.thread_ns / MS_NS,
+                    threads: point.threads,
+                    shares: point.shares,
+                    unknown_ms: [0; 7],
+                },
                 name: program.name,
                 policy: program.policy,
                 changes: program.changes,
@@ -155,29 +204,45 @@ impl Frame {
             members: group.members,
             beats: group.beats,
             rate: group.rates.back().map(|(_, rate)| *rate).filter(|rate| rate.is_finite()),
-            span_ms: span_ns / MS_NS,
+            span_ms: span_ms(span_ns),
             rate_min: group.rate_min,
             rate_max: group.rate_max,
         };
         let decision =
-            |decision: Decision| (ago_ms(at_ns, (decision.at_s.max(0.0) * 1e9) as u64), decision);
+            |decision: Decision| (ago_ms((decision.at_s.max(0.0) * 1e9) as u64), decision);
         let mut frame = Frame {
             clock: Clock { boot, boot_ms: update.boot_ns / MS_NS, unix_ms: update.unix_ns / MS_NS },
-            span_ms: span_ns / MS_NS,
+            span_ms: span_ms(span_ns),
             begins,
             programs: programs.into_iter().filter_map(program).collect(),
             groups: groups.into_iter().map(group).collect(),
-            claims,
+            // No report has what a claim must shrink to.
+            claims: claims.into_iter().map(|claim| Claim { keep: None, ..claim }).collect(),
             decisions: decisions.into_iter().map(decision).collect(),
-            left_out: 0,
+            left_out: update.decisions_left_out,
         };
         frame.bound();
         frame
     }
 
+    /// Merges equal refusals, which a policy repeats with each observation, and counts the
+    /// decisions beyond [`DECISIONS_MAX`].
     fn bound(&mut self) {
-        self.left_out += self.decisions.len().saturating_sub(DECISIONS_MAX);
-        self.decisions.truncate(DECISIONS_MAX);
+        let mut kept: Vec<(u64, Decision)> = vec![];
+        for (ago_ms, decision) in std::mem::take(&mut self.decisions) {
+            let is_refused = matches!(decision.outcome, Outcome::Refused(_));
+            let is_equal = |(_, known): &(u64, Decision)| {
+                (known.pid, &known.policy) == (decision.pid, &decision.policy)
+                    && (&known.what, &known.outcome) == (&decision.what, &decision.outcome)
+            };
+            let count = decision.repeated.saturating_add(1);
+            match kept.iter().position(is_equal).filter(|_| is_refused) {
+                Some(n) => kept[n].1.repeated = kept[n].1.repeated.saturating_add(count),
+                None if kept.len() < DECISIONS_MAX => kept.push((ago_ms, decision)),
+                None => self.left_out = self.left_out.saturating_add(count as usize),
+            }
+        }
+        self.decisions = kept;
     }
 
     /// Consecutive frames, each with its key, as one frame, whose key is that of the last one.
@@ -193,9 +258,13 @@ impl Frame {
             let ago_ms = at_ms.saturating_sub(key_ms);
             for mut program in earlier.programs {
                 match programs.get(&(program.pid, program.name.clone())) {
-                    Some(&n) => whole.programs[n].add_earlier(&program),
+                    Some(&n) => {
+                        let usage = &mut whole.programs[n].usage;
+                        usage.add(&program.usage);
+                        usage.span_ms = usage.span_ms.min(AGE_MS_MAX);
+                    }
                     None => {
-                        program.ago_ms += ago_ms;
+                        program.ago_ms = sum_ms(program.ago_ms, ago_ms);
                         let key = (program.pid, program.name.clone());
                         programs.insert(key, whole.programs.len());
                         whole.programs.push(program);
@@ -209,24 +278,33 @@ impl Frame {
                     None => whole.groups.push(group),
                 }
             }
-            earlier
-                .decisions
-                .iter_mut()
-                .for_each(|(decision_ago_ms, _)| *decision_ago_ms += ago_ms);
+            for (decision_ago_ms, _) in &mut earlier.decisions {
+                *decision_ago_ms = sum_ms(*decision_ago_ms, ago_ms);
+            }
             earlier.decisions.append(&mut whole.decisions);
             whole.decisions = earlier.decisions;
-            whole.left_out += earlier.left_out;
-            whole.span_ms += earlier.span_ms;
+            whole.left_out = whole.left_out.saturating_add(earlier.left_out);
+            whole.span_ms = sum_ms(whole.span_ms, earlier.span_ms);
             whole.begins = earlier.begins;
         }
         whole.bound();
         Some((at_ms, whole))
     }
 
-    /// The frame as bytes of the store: JSON, compressed. Many frames repeat the same names.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        // The types have no maps, so they can be written.
-        lz4_flex::compress_prepend_size(&serde_json::to_vec(self).unwrap_or_default())
+    /// The frame as bytes of the store: JSON, compressed. Many frames repeat the same names. `None`
+    /// if the store could not read the bytes.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let json = serde_json::to_vec(self).ok()?;
+        let is_readable = json.len() <= JSON_BYTES_MAX && self.has_plausible_spans();
+        is_readable.then(|| lz4_flex::compress_prepend_size(&json))
+    }
+
+    fn has_plausible_spans(&self) -> bool {
+        let programs = self.programs.iter().flat_map(|p| [p.ago_ms, p.usage.span_ms]);
+        let groups = self.groups.iter().map(|group| group.span_ms);
+        let decisions = self.decisions.iter().map(|(ago_ms, _)| *ago_ms);
+        let spans = programs.chain(groups).chain(decisions).chain([self.span_ms]);
+        spans.into_iter().all(|span_ms| span_ms <= AGE_MS_MAX)
     }
 
     /// The frame of these bytes. `None` if they are damaged.
@@ -234,18 +312,18 @@ impl Frame {
         let (size, block) = bytes.split_first_chunk()?;
         let size = u32::from_le_bytes(*size) as usize;
         let json = (size <= JSON_BYTES_MAX).then(|| lz4_flex::decompress(block, size))?.ok()?;
-        serde_json::from_slice(&json).ok()
+        serde_json::from_slice(&json).ok().filter(Frame::has_plausible_spans)
     }
 }
 
 /// The shares in the order of the fields of [`TimeShares`].
-pub(crate) fn fields(shares: &TimeShares) -> [Option<f64>; 7] {
+fn fields(shares: &TimeShares) -> [Option<f64>; 7] {
     let TimeShares { user, system, lock, park, wait, sleep, spin } = *shares;
     [user, system, lock, park, wait, sleep, spin]
 }
 
-/// The opposite of [`fields`].
-pub(crate) fn shares(fields: [Option<f64>; 7]) -> TimeShares {
+/// The inverse of [`fields`].
+fn shares(fields: [Option<f64>; 7]) -> TimeShares {
     let [user, system, lock, park, wait, sleep, spin] = fields;
     TimeShares { user, system, lock, park, wait, sleep, spin }
 }
@@ -262,5 +340,97 @@ mod thousandths {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TimeShares, D::Error> {
         let thousandths = <[Option<u16>; 7]>::deserialize(from)?;
         Ok(shares(thousandths.map(|share| share.map(|share| f64::from(share) / 1000.0))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1000;
+
+    fn usage(user: Option<f64>, lock: Option<f64>) -> Usage {
+        let shares = TimeShares { user, lock, ..TimeShares::ZERO };
+        Usage { span_ms: SECOND, thread_ms: SECOND, threads: 1, shares, ..Usage::default() }
+    }
+
+    fn frame_of(usage: Usage) -> Frame {
+        let program = Program { pid: Some(7), name: "p".into(), usage, ..Program::default() };
+        Frame { span_ms: SECOND, programs: vec![program], ..Frame::default() }
+    }
+
+    fn refused(why: &str) -> Decision {
+        let outcome = Outcome::Refused("not permitted".into());
+        Decision { pid: Some(7), what: "nice 5".into(), why: why.into(), outcome, ..event("") }
+    }
+
+    fn event(what: &str) -> Decision {
+        Decision { what: what.into(), ..Decision::default() }
+    }
+
+    #[test]
+    fn share_that_is_unknown_for_a_second_is_known_in_a_minute() {
+        let part = |n: u64| usage(Some(0.5), Some(0.2).filter(|_| n != 30));
+        let frames = (0..60).map(|n| (n * SECOND, frame_of(part(n)))).collect();
+        let (_, minute) = Frame::merged(frames).unwrap();
+        let minute = Frame::decode(&minute.encode().unwrap()).unwrap();
+        let usage = minute.programs[0].usage;
+        assert_eq!((usage.shares.user, usage.shares.lock), (Some(0.5), Some(0.2)));
+        assert_eq!((usage.unknown_ms[2], usage.unknown_ms[0]), (SECOND, 0));
+        assert_eq!((usage.cpu_s(), usage.thread_ms), (30.0, 60 * SECOND));
+    }
+
+    #[test]
+    fn mean_of_a_share_is_over_the_time_in_which_it_is_known() {
+        let mut whole = usage(None, Some(0.6));
+        whole.add(&usage(Some(0.5), None));
+        whole.add(&usage(Some(1.0), None));
+        whole.add(&usage(None, Some(0.2)));
+        let Usage { shares, unknown_ms, .. } = whole;
+        assert_eq!((shares.user, shares.lock), (Some(0.75), Some(0.4)));
+        assert_eq!((unknown_ms[0], unknown_ms[2], whole.cpu_s()), (2000, 2000, 1.5));
+    }
+
+    #[test]
+    fn decisions_that_the_daemon_leaves_out_are_counted() {
+        let decisions = (0..300).map(|n| event(&n.to_string())).collect();
+        let update = Update { decisions, decisions_left_out: 744, ..Update::default() };
+        let frame = Frame::of(update, 1, false);
+        assert_eq!((frame.decisions.len(), frame.left_out), (DECISIONS_MAX, 744 + 44));
+    }
+
+    #[test]
+    fn equal_refusals_are_one_and_displace_no_other_decision() {
+        let decisions = |n: u64| {
+            let refusals = (0..20).map(|m| (m, refused(&format!("{n} {m}"))));
+            refusals.chain([(0, event(&n.to_string()))]).collect()
+        };
+        let frame = |n| (n, Frame { decisions: decisions(n), ..Frame::default() });
+        let (_, minute) = Frame::merged((0..60).map(frame).collect()).unwrap();
+        assert_eq!((minute.decisions.len(), minute.left_out), (61, 0));
+        let (ago_ms, first) = &minute.decisions[0];
+        assert_eq!((*ago_ms, first.why.as_str(), first.repeated), (59, "0 0", 1199));
+        assert!(minute.decisions[1..].iter().all(|(_, other)| other.repeated == 0));
+    }
+
+    #[test]
+    fn frame_that_could_not_be_read_is_not_written() {
+        let whole_day = Frame { span_ms: AGE_MS_MAX, ..Frame::default() };
+        let bytes = whole_day.encode().unwrap();
+        assert_eq!(Frame::decode(&bytes), Some(whole_day.clone()));
+        let longer = Frame { span_ms: AGE_MS_MAX + 1, ..whole_day.clone() };
+        assert_eq!(longer.encode(), None);
+        let json = serde_json::to_vec(&longer).unwrap();
+        assert_eq!(Frame::decode(&lz4_flex::compress_prepend_size(&json)), None);
+        let decisions = vec![(0, event(&"x".repeat(JSON_BYTES_MAX)))];
+        assert_eq!(Frame { decisions, ..Frame::default() }.encode(), None);
+        // Sums of the longest spans can be written.
+        let usage = Usage { span_ms: AGE_MS_MAX, thread_ms: u64::MAX, ..usage(Some(1.0), None) };
+        let frames = [1, 2, 3].map(|at_ms| {
+            let frame = frame_of(usage);
+            (at_ms, Frame { span_ms: AGE_MS_MAX, left_out: usize::MAX, ..frame })
+        });
+        let (_, sum) = Frame::merged(frames.into()).unwrap();
+        assert!(sum.encode().is_some());
     }
 }

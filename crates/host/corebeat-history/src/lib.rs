@@ -7,7 +7,7 @@
 //! # Example
 //!
 //! ```
-//! use corebeat_history::{Recorder, Report, read};
+//! use corebeat_history::{Period, Recorder, Report, read};
 //! use corebeat_web::Update;
 //!
 //! # let dir = tempfile::tempdir()?;
@@ -17,8 +17,9 @@
 //! drop(updates);
 //! recorder.finish();
 //! let (from_ms, to_ms) = (1_799_999_000_000, 1_800_000_010_000);
-//! let frames = read(dir.path(), from_ms, to_ms)?;
-//! let report = Report::of(&frames, from_ms, to_ms, None);
+//! let recorded = read(dir.path(), from_ms, to_ms)?;
+//! let period = Period { from_ms, to_ms, now_ms: 1_900_000_000_000 };
+//! let report = Report::of(&recorded, period, None);
 //! assert!(report.to_string().contains("the daemon did not run"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -57,11 +58,15 @@
 //!    `gap_is_not_hidden_by_a_longer_span`).
 //! 4. A damaged or foreign file is moved aside
 //!    (`damaged_and_foreign_files_are_moved_aside`,
-//!    `damage_anywhere_in_the_file_is_detected_or_harmless`).
+//!    `damage_anywhere_in_the_file_is_detected_or_harmless`,
+//!    `wrong_number_in_the_header_requests_no_memory`).
 //! 5. Frames have ascending times, however the wall clock is set
 //!    (`clock_that_is_set_moves_the_history_with_it`,
 //!    `clock_of_another_boot_that_is_earlier_reverses_no_time`).
 //! 6. One process writes (`a_second_process_cannot_write_and_can_read`).
+//! 7. The writer uses no folder that others can write, no file of another user, and no link
+//!    (`folder_that_others_can_write_is_refused`, `folder_and_file_of_another_user_are_refused`,
+//!    `links_pipes_and_folders_are_no_history`).
 //!
 //! # Failure
 //!
@@ -75,8 +80,10 @@
 //!
 //! With more than 100 programs at all times, the bound of the file may end the history before a day
 //! (`day_of_a_hundred_programs_fits_into_the_file`). A frame has the
-//! first 256 decisions of its span, and counts the others. Of claims, a frame has those at its end.
-//! A clock that is set while the host is off cannot be distinguished from time that has passed.
+//! first 256 decisions of its span, and counts the others; equal refusals are one
+//! (`equal_refusals_are_one_and_displace_no_other_decision`). Of claims, a frame has
+//! those at its end. A clock that is set while the host is off cannot be distinguished from time
+//! that has passed.
 
 mod error;
 mod file;
@@ -88,8 +95,8 @@ mod store;
 
 pub use error::Error;
 pub use file::FILE_BYTES_MAX;
-pub use frame::{Clock, Frame, Group, Program};
-pub use read::{FILE, read};
+pub use frame::{Clock, Frame, Group, Program, Usage};
+pub use read::{FILE, Recorded, read};
 pub use recorder::{Recorder, WRITE_EACH};
-pub use report::{ClaimReport, GroupReport, Missing, ProgramReport, Rate, Report};
+pub use report::{ClaimReport, GroupReport, Missing, Period, ProgramReport, Rate, Report};
 pub use store::{AGE_MS_MAX, Store};

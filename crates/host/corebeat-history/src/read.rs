@@ -52,13 +52,22 @@ pub(crate) fn visit(
     Ok(())
 }
 
+/// The recorded frames of a period, each with the end of its span, in milliseconds since 1970.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recorded {
+    /// Frames that end in the period.
+    pub frames: Vec<(u64, Frame)>,
+    /// The first frame that ends after the period. Its span may begin in the period.
+    pub next: Option<(u64, Frame)>,
+}
+
 /// Reads the frames of a folder that end within these times of the wall clock, in milliseconds
-/// since 1970, each with the end of its span. The file is copied to memory under its lock: a report
-/// needs no permission to write the file, and the daemon does not wait for the report.
+/// since 1970. The file is copied to memory under its lock: a report needs no permission to write
+/// the file, and the daemon does not wait for the report.
 ///
 /// # Errors
 /// [`Error`] if there is no history, or it cannot be read.
-pub fn read(dir: &Path, from_ms: u64, to_ms: u64) -> Result<Vec<(u64, Frame)>, Error> {
+pub fn read(dir: &Path, from_ms: u64, to_ms: u64) -> Result<Recorded, Error> {
     let path = dir.join(FILE);
     let copied = locked(|| copy(&path));
     match copied.and_then(|memory| guarded(|| dated(memory, from_ms, to_ms))) {
@@ -88,18 +97,23 @@ fn copy(path: &Path) -> Result<InMemoryBackend, Trouble> {
     Ok(memory)
 }
 
-/// The frames that end within these times of the wall clock.
-fn dated(memory: InMemoryBackend, from_ms: u64, to_ms: u64) -> Result<Vec<(u64, Frame)>, Trouble> {
-    let Some(table) = table(&database(memory)?.begin_read()?)? else { return Ok(vec![]) };
-    let Some((last_ms, bytes)) = table.last()? else { return Ok(vec![]) };
+/// The frames of a period of the wall clock.
+fn dated(memory: InMemoryBackend, from_ms: u64, to_ms: u64) -> Result<Recorded, Trouble> {
+    let mut recorded = Recorded::default();
+    let Some(table) = table(&database(memory)?.begin_read()?)? else { return Ok(recorded) };
+    let Some((last_ms, bytes)) = table.last()? else { return Ok(recorded) };
     let unix_ms = decode(last_ms.value(), bytes.value())?.clock.unix_ms;
     let offset_ms = i128::from(unix_ms) - i128::from(last_ms.value());
     let shifted = |ms: u64, by_ms: i128| (i128::from(ms) + by_ms).clamp(0, u64::MAX.into()) as u64;
-    let mut frames = vec![];
-    for row in table.range(shifted(from_ms, -offset_ms)..=shifted(to_ms, -offset_ms))? {
+    for row in table.range(shifted(from_ms, -offset_ms)..)? {
         let (at_ms, bytes) = row?;
         let frame = decode(at_ms.value(), bytes.value())?;
-        frames.push((shifted(at_ms.value(), offset_ms), frame));
+        let end_ms = shifted(at_ms.value(), offset_ms);
+        if end_ms > to_ms {
+            recorded.next = Some((end_ms, frame));
+            break;
+        }
+        recorded.frames.push((end_ms, frame));
     }
-    Ok(frames)
+    Ok(recorded)
 }

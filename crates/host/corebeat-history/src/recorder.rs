@@ -4,7 +4,7 @@ use crate::{Error, Frame, Store};
 use corebeat_sync::quiet;
 use corebeat_web::{Claim, Update};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind::NotFound};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -117,11 +117,15 @@ impl<R: FnMut(String)> Writer<R> {
                 self.frames.clear();
                 if let Some(left_out) = self.failed.take() {
                     (self.report)(format!(
-                        "the history is written again; {left_out} observations are left out"
+                        "the history is written again; observations left out: {left_out}"
                     ));
                 }
             }
             Err(e) => {
+                // A removed folder is created again, with its lock.
+                if matches!(&e, Error::File { source, .. } if source.kind() == NotFound) {
+                    self.store = None;
+                }
                 if self.failed.is_none() {
                     let each_s = WRITE_EACH.as_secs();
                     (self.report)(format!(
@@ -182,7 +186,7 @@ mod tests {
         drop(sender);
         recorder.finish();
         assert_eq!(received.into_iter().collect::<Vec<_>>(), Vec::<String>::new());
-        let frames = crate::read(&to_folder, 0, u64::MAX).unwrap();
+        let frames = crate::read(&to_folder, 0, u64::MAX).unwrap().frames;
         let found: Vec<_> = frames.iter().map(|(at, frame)| (*at, frame.begins)).collect();
         assert_eq!(found, [(1000, true), (2000, false), (3000, false)]);
     }
@@ -213,7 +217,25 @@ mod tests {
         drop(writer);
         let [first, second] = &lines[..] else { panic!("{lines:?}") };
         assert!(first.starts_with("the history is not written: cannot use "), "{first}");
-        assert_eq!(second, "the history is written again; 5 observations are left out");
-        assert_eq!(crate::read(&blocked.join("history"), 0, u64::MAX).unwrap().len(), 120);
+        assert_eq!(second, "the history is written again; observations left out: 5");
+        assert_eq!(crate::read(&blocked.join("history"), 0, u64::MAX).unwrap().frames.len(), 120);
+    }
+
+    #[test]
+    fn removed_folder_is_created_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("history");
+        let mut lines = vec![];
+        let mut writer = Writer::new(folder.clone(), |line| lines.push(line));
+        for second in 1..=3 {
+            writer.frames.push_back(Frame::of(update(second), 1, second == 1));
+            writer.write();
+            if second == 1 {
+                std::fs::remove_dir_all(&folder).unwrap();
+            }
+        }
+        drop(writer);
+        assert!(lines.len() == 2 && lines[1].contains("written again"), "{lines:?}");
+        assert_eq!(crate::read(&folder, 0, u64::MAX).unwrap().frames.len(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! The report on a period of a host, as text, JSON and a page.
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Usage};
+use crate::read::Recorded;
 use crate::store::is_gap;
 use corebeat_host::{Point, printable};
 use corebeat_machine::TimeShares;
@@ -14,16 +15,42 @@ use std::time::Duration;
 const POINTS_MAX: usize = 12_000;
 /// Largest number of programs on a page: those with the most CPU time.
 const PROGRAMS_MAX: usize = 256;
+/// Largest number of groups on a page. The first ones are shown.
+const GROUPS_MAX: usize = 256;
+/// Largest number of claims on a page. The last ones are shown.
+const CLAIMS_MAX: usize = 500;
 /// Largest number of decisions on a page. The last ones are shown.
 const DECISIONS_MAX: usize = 500;
+/// Largest number of spans without observations that a page names: the last ones.
+const MISSING_MAX: usize = 100;
 /// Largest size of the report as JSON within a page, in bytes.
 const JSON_BYTES_MAX: usize = 64 << 10;
 /// Spans of a point on a page, in milliseconds: the first one that yields few enough points.
 const STEPS_MS: [u64; 6] = [1000, 10_000, 60_000, 300_000, 900_000, 3_600_000];
-/// Time after the last observation that is not missing: the daemon has not written it yet.
+/// Time before now that is not missing: the daemon has not written it yet.
 const UNWRITTEN: Duration = Duration::from_secs(2 * crate::WRITE_EACH.as_secs());
 
-/// A period of a host.
+/// A period, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    /// Begin.
+    pub from_ms: u64,
+    /// End. The time after now is not missing.
+    pub to_ms: u64,
+    /// The present time.
+    pub now_ms: u64,
+}
+
+/// The rows of a report, by what identifies them. The number of the boot is a part of it, because
+/// each boot assigns the numbers of processes, groups and claims anew.
+#[derive(Debug, Default)]
+struct Rows {
+    programs: BTreeMap<(u64, Option<i32>, String), usize>,
+    groups: BTreeMap<(u64, u32, u32), usize>,
+    claims: BTreeMap<(u64, u64, i32), usize>,
+}
+
+/// The programs, heartbeats, claims and decisions of a host in a period.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// Begin of the period, in seconds since 1970.
@@ -70,9 +97,11 @@ pub struct ProgramReport {
     /// Changes in effect at the end.
     pub changes: Vec<String>,
     #[serde(skip)]
-    sums: [(f64, f64); 7],
+    usage: Usage,
+    /// The parts of `usage`, by the ends of their spans since the begin of the period, in
+    /// milliseconds.
     #[serde(skip)]
-    points: Vec<Point>,
+    parts: Vec<(u64, Usage)>,
 }
 
 /// A mean heart rate and its goal, in heartbeats per second.
@@ -131,8 +160,8 @@ pub struct Missing {
     pub from_s: f64,
     /// End, in seconds since 1970.
     pub to_s: f64,
-    /// Whether the daemon has started at the end of the span. Otherwise, the host was suspended, or
-    /// the daemon could not write or was overloaded, or it does not run now.
+    /// Whether the daemon has started after the span. Otherwise, the host was suspended, or the
+    /// daemon could not write or was overloaded, or it does not run now.
     pub daemon_started: bool,
 }
 
@@ -151,71 +180,76 @@ fn seconds(ms: u64) -> f64 {
 }
 
 impl Report {
-    /// The report on a period, in milliseconds since 1970, from the frames that end in it, each
-    /// with its end ([`read`](crate::read)). `name` selects programs, their groups and decisions.
-    pub fn of(frames: &[(u64, Frame)], from_ms: u64, to_ms: u64, name: Option<&str>) -> Report {
+    /// The report on a period, from its frames ([`read`](crate::read)). `name` selects programs,
+    /// their groups and decisions.
+    pub fn of(recorded: &Recorded, period: Period, name: Option<&str>) -> Report {
+        let Period { from_ms, to_ms, now_ms } = period;
         let mut report =
             Report { from_s: seconds(from_ms), to_s: seconds(to_ms), ..Report::default() };
-        let (mut programs, mut groups) = (BTreeMap::new(), BTreeMap::new());
+        let mut rows = Rows::default();
         let mut end_ms = from_ms;
-        for (at_ms, frame) in frames {
+        for (at_ms, frame) in &recorded.frames {
             let start_ms = at_ms.saturating_sub(frame.span_ms);
-            if is_gap(end_ms, start_ms) {
-                report.missing.push(Missing {
-                    from_s: seconds(end_ms),
-                    to_s: seconds(start_ms),
-                    daemon_started: frame.begins,
-                });
-            }
+            report.add_missing(end_ms, start_ms, frame.begins);
             end_ms = *at_ms;
-            report.add(*at_ms, frame, name, &mut programs, &mut groups);
+            report.add(*at_ms, frame, name, &mut rows);
         }
-        if to_ms.saturating_sub(end_ms) > UNWRITTEN.as_millis() as u64 {
-            let (from_s, to_s) = (seconds(end_ms), report.to_s);
-            report.missing.push(Missing { from_s, to_s, daemon_started: false });
+        match &recorded.next {
+            Some((at_ms, next)) => {
+                let start_ms = at_ms.saturating_sub(next.span_ms).min(to_ms);
+                report.add_missing(end_ms, start_ms, next.begins);
+            }
+            None if now_ms.saturating_sub(end_ms) > UNWRITTEN.as_millis() as u64 => {
+                report.add_missing(end_ms, to_ms.min(now_ms), false);
+            }
+            None => {}
         }
         report.programs.sort_by(|a, b| b.cpu_s.total_cmp(&a.cpu_s));
         report
     }
 
-    fn add(
-        &mut self,
-        at_ms: u64,
-        frame: &Frame,
-        name: Option<&str>,
-        programs: &mut BTreeMap<(Option<i32>, String), usize>,
-        groups: &mut BTreeMap<(u32, u32), usize>,
-    ) {
+    /// Adds the time between two frames, if it is a gap.
+    fn add_missing(&mut self, end_ms: u64, start_ms: u64, daemon_started: bool) {
+        if is_gap(end_ms, start_ms) {
+            let (from_s, to_s) = (seconds(end_ms), seconds(start_ms));
+            self.missing.push(Missing { from_s, to_s, daemon_started });
+        }
+    }
+
+    fn add(&mut self, at_ms: u64, frame: &Frame, name: Option<&str>, rows: &mut Rows) {
+        let boot = frame.clock.boot;
         let is_selected = |program: &str| name.is_none_or(|name| name == program);
         for program in frame.programs.iter().filter(|program| is_selected(&program.name)) {
-            let key = (program.pid, program.name.clone());
-            let n = *programs.entry(key).or_insert(self.programs.len());
+            let key = (boot, program.pid, program.name.clone());
+            let n = *rows.programs.entry(key).or_insert(self.programs.len());
             if n == self.programs.len() {
                 self.programs.push(ProgramReport::new(program, at_ms));
             }
             self.programs[n].add(at_ms, program, frame, self.from_s);
         }
         for group in &frame.groups {
-            let is_of = |program: &ProgramReport| {
-                program.pid.is_some_and(|pid| group.pids.contains(&pid.cast_unsigned()))
+            let is_of = |(of_boot, pid, _): &(u64, Option<i32>, String)| {
+                *of_boot == boot && is_member(*pid, group)
             };
-            if name.is_some() && !self.programs.iter().any(is_of) {
+            if name.is_some() && !rows.programs.keys().any(is_of) {
                 continue;
             }
-            let n = *groups.entry((group.owner, group.group)).or_insert(self.groups.len());
+            let n =
+                *rows.groups.entry((boot, group.owner, group.group)).or_insert(self.groups.len());
             if n == self.groups.len() {
                 self.groups.push(GroupReport::new(group));
             }
             self.groups[n].add(at_ms, group);
         }
         for claim in frame.claims.iter().filter(|claim| is_selected(&claim.name)) {
-            let id =
-                |known: &&mut ClaimReport| (known.claim, known.pid) == (claim.claim, claim.pid);
             let from_s = seconds(at_ms.saturating_sub(frame.span_ms));
             let (to_s, cpus) = (seconds(at_ms), claim.cpus.clone());
-            match self.claims.iter_mut().find(id) {
-                Some(known) => (known.to_s, known.cpus) = (to_s, cpus),
-                None => {
+            let key = (boot, claim.claim, claim.pid);
+            match *rows.claims.entry(key).or_insert(self.claims.len()) {
+                n if n < self.claims.len() => {
+                    (self.claims[n].to_s, self.claims[n].cpus) = (to_s, cpus);
+                }
+                _ => {
                     let (claim, pid, name) = (claim.claim, claim.pid, claim.name.clone());
                     self.claims.push(ClaimReport { claim, pid, name, cpus, from_s, to_s });
                 }
@@ -226,22 +260,28 @@ impl Report {
             let at_s = (unix_s - self.from_s).max(0.0);
             self.decisions.push(Decision { at_s, unix_s: Some(unix_s), ..decision.clone() });
         }
-        self.decisions_left_out += frame.left_out;
+        self.decisions_left_out = self.decisions_left_out.saturating_add(frame.left_out);
     }
 
     /// The content of a page about the period. `machine` is this host. `json` is the report as the
     /// command writes it.
     pub fn page(&self, host: String, machine: Machine, json: serde_json::Value) -> State {
         let programs = &self.programs[..self.programs.len().min(PROGRAMS_MAX)];
-        let step_ns = step_ns(programs, &self.groups);
+        let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];
+        let [missing_excess, claims_excess, decisions_excess] = [
+            self.missing.len().saturating_sub(MISSING_MAX),
+            self.claims.len().saturating_sub(CLAIMS_MAX),
+            self.decisions.len().saturating_sub(DECISIONS_MAX),
+        ];
+        let step_ms = step_ms(programs, groups);
         let program = |(n, program): (usize, &ProgramReport)| corebeat_web::Program {
             id: n as u32,
             pid: program.pid,
-            name: printable(&program.name),
+            name: program.name.clone(),
             policy: program.policy.clone(),
             changes: program.changes.clone(),
-            points: thinned(&program.points, step_ns).into(),
-            mean: Some(program.mean()),
+            points: program.thinned(step_ms).into(),
+            mean: program.parts.last().map(|(at_ms, _)| program.usage.point(ns(*at_ms))),
             ..corebeat_web::Program::default()
         };
         let group = |group: &GroupReport| corebeat_web::Group {
@@ -252,18 +292,20 @@ impl Report {
             beats: group.beats,
             rate_min: group.rate.and_then(|rate| rate.rate_min),
             rate_max: group.rate.and_then(|rate| rate.rate_max),
-            rates: group.thinned(step_ns, self.from_s).into(),
+            rates: group.thinned(step_ms, self.from_s).into(),
         };
-        let mut notes: Vec<String> = self.missing.iter().map(Missing::to_string).collect();
+        let missing = self.missing[missing_excess..].iter();
+        let mut notes: Vec<String> = missing.map(Missing::to_string).collect();
         notes.extend(self.note_of_left_out());
-        let left_out = self.programs.len() - programs.len();
-        if left_out > 0 {
-            notes.push(format!("{left_out} programs with less CPU time are not on this page"));
-        }
-        let excess = self.decisions.len().saturating_sub(DECISIONS_MAX);
-        if excess > 0 {
-            notes.push(format!("{excess} earlier decisions are not on this page"));
-        }
+        let left_out = [
+            ("earlier spans without observations", missing_excess),
+            ("programs with less CPU time", self.programs.len() - programs.len()),
+            ("later groups of heartbeats", self.groups.len() - groups.len()),
+            ("earlier claims", claims_excess),
+            ("earlier decisions", decisions_excess),
+        ];
+        let left_out = left_out.into_iter().filter(|(_, number)| *number > 0);
+        notes.extend(left_out.map(|(what, number)| format!("not on this page: {what}: {number}")));
         let is_short = json.to_string().len() <= JSON_BYTES_MAX;
         if !is_short {
             notes.push("the report as JSON is not in this page, because it is long".into());
@@ -271,32 +313,20 @@ impl Report {
         let mut state = State::of_host(host, machine);
         state.at_ns = ((self.to_s - self.from_s) * 1e9) as u64;
         state.programs = programs.iter().enumerate().map(program).collect();
-        state.groups = self.groups.iter().map(group).collect();
-        state.decisions = self.decisions[excess..].iter().map(decision_printable).collect();
+        state.groups = groups.iter().map(group).collect();
+        state.decisions = self.decisions[decisions_excess..].iter().map(with_count).collect();
         state.notes = notes;
-        state.tables = [self.claims_table()].into_iter().filter(|t| !t.rows.is_empty()).collect();
+        let claims = claims_table(&self.claims[claims_excess..]);
+        state.tables = [claims].into_iter().filter(|table| !table.rows.is_empty()).collect();
         state.report = Some(json).filter(|_| is_short);
         state.period = Some(format!("From {} to {}.", utc(self.from_s), utc(self.to_s)));
+        state.make_printable();
         state
     }
 
     fn note_of_left_out(&self) -> Option<String> {
         let left_out = self.decisions_left_out;
-        (left_out > 0).then(|| format!("{left_out} decisions of busy moments are left out"))
-    }
-
-    fn claims_table(&self) -> Table {
-        let row = |claim: &ClaimReport| {
-            let cpus: Vec<String> = claim.cpus.iter().map(u32::to_string).collect();
-            let times = [utc(claim.from_s), utc(claim.to_s)];
-            let head = [claim.claim.to_string(), claim.pid.to_string(), printable(&claim.name)];
-            head.into_iter().chain([cpus.join(" ")]).chain(times).collect()
-        };
-        Table {
-            title: "Claims".into(),
-            head: ["Claim", "Process", "Name", "CPUs", "From", "To"].map(str::to_owned).to_vec(),
-            rows: self.claims.iter().map(row).collect(),
-        }
+        (left_out > 0).then(|| format!("decisions of busy moments, left out: {left_out}"))
     }
 
     fn programs_table(&self) -> Table {
@@ -308,7 +338,7 @@ impl Report {
             let cpus = program.cpu_s / program.observed_s.max(1e-9);
             let TimeShares { user, system, lock, park, wait, sleep, spin } = program.shares;
             let mut cells = vec![
-                printable(&program.name),
+                program.name.clone(),
                 program.pid.map_or("–".into(), |pid| pid.to_string()),
                 utc(program.from_s),
                 utc(program.to_s),
@@ -338,7 +368,7 @@ impl Report {
     fn decisions_table(&self) -> Table {
         let head = ["Time", "Program", "PID", "Policy", "Decision", "Outcome", "Reason"];
         let row = |decision: &Decision| {
-            let decision = decision_printable(decision);
+            let decision = with_count(decision);
             vec![
                 utc(decision.unix_s.unwrap_or_default()),
                 decision.program,
@@ -363,7 +393,7 @@ impl fmt::Display for Report {
         let tables = [
             self.programs_table(),
             self.groups_table(),
-            self.claims_table(),
+            claims_table(&self.claims),
             self.decisions_table(),
         ];
         for table in &tables {
@@ -376,13 +406,30 @@ impl fmt::Display for Report {
     }
 }
 
-/// Columns as wide as their longest cell; the last one ends with its text.
+fn claims_table(claims: &[ClaimReport]) -> Table {
+    let row = |claim: &ClaimReport| {
+        let cpus: Vec<String> = claim.cpus.iter().map(u32::to_string).collect();
+        let times = [utc(claim.from_s), utc(claim.to_s)];
+        let head = [claim.claim.to_string(), claim.pid.to_string(), claim.name.clone()];
+        head.into_iter().chain([cpus.join(" ")]).chain(times).collect()
+    };
+    Table {
+        title: "Claims".into(),
+        head: ["Claim", "Process", "Name", "CPUs", "From", "To"].map(str::to_owned).to_vec(),
+        rows: claims.iter().map(row).collect(),
+    }
+}
+
+/// Columns as wide as their longest cell; the last one ends with its text. Control characters of
+/// the cells, which are texts of a file, are escaped.
 fn write_table(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
-    let lines = || [&table.head].into_iter().chain(&table.rows);
-    let width = |column: usize| lines().map(|l| l[column].chars().count()).max().unwrap_or(0);
+    let escaped = |line: &Vec<String>| line.iter().map(|cell| printable(cell)).collect();
+    let lines: Vec<Vec<String>> =
+        [&table.head].into_iter().chain(&table.rows).map(escaped).collect();
+    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
     writeln!(f, "\n{}", table.title)?;
-    for line in lines() {
+    for line in &lines {
         let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         writeln!(f, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
     }
@@ -406,11 +453,22 @@ fn rate_cells(rate: Option<Rate>) -> [String; 2] {
     [format!("{mean:.1}"), goal]
 }
 
-/// The decision with escaped control characters.
-fn decision_printable(decision: &Decision) -> Decision {
-    let [program, what, why] =
-        [&decision.program, &decision.what, &decision.why].map(|text| printable(text));
-    Decision { program, what, why, ..decision.clone() }
+/// The decision with the number of equal ones in its text.
+fn with_count(decision: &Decision) -> Decision {
+    let mut decision = decision.clone();
+    if decision.repeated > 0 {
+        decision.what += &format!(" ({} times)", decision.repeated.saturating_add(1));
+    }
+    decision
+}
+
+fn is_member(pid: Option<i32>, group: &frame::Group) -> bool {
+    pid.is_some_and(|pid| group.pids.contains(&pid.cast_unsigned()))
+}
+
+/// Nanoseconds of these milliseconds.
+fn ns(ms: u64) -> u64 {
+    ms.saturating_mul(1_000_000)
 }
 
 impl Rate {
@@ -419,7 +477,7 @@ impl Rate {
         let Some(rate) = group.rate else { return };
         // The first update of a daemon has no span.
         let added_ms = group.span_ms.max(1);
-        self.span_ms += added_ms;
+        self.span_ms = self.span_ms.saturating_add(added_ms);
         self.mean += (rate - self.mean) * added_ms as f64 / self.span_ms as f64;
     }
 }
@@ -439,14 +497,13 @@ impl GroupReport {
 
     /// The rates with times since the begin of the period, one for each step, and an unknown one
     /// in each gap.
-    fn thinned(&self, step_ns: u64, from_s: f64) -> Vec<(u64, f64)> {
+    fn thinned(&self, step_ms: u64, from_s: f64) -> Vec<(u64, f64)> {
         let from_ms = (from_s * 1000.0) as u64;
-        let step_ms = step_ns / 1_000_000;
         let mut thinned: Vec<(u64, f64)> = vec![];
         let mut end_ms = None;
         for rates in self.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms) {
             let start_ms = rates[0].0.saturating_sub(rates[0].2);
-            let at_ns = |at_ms: u64| at_ms.saturating_sub(from_ms) * 1_000_000;
+            let at_ns = |at_ms: u64| ns(at_ms.saturating_sub(from_ms));
             if end_ms.is_some_and(|end_ms| is_gap(end_ms, start_ms)) {
                 thinned.push((at_ns(start_ms), f64::NAN));
             }
@@ -466,7 +523,7 @@ impl ProgramReport {
             pid: program.pid,
             name: program.name.clone(),
             policy: String::new(),
-            from_s: seconds(end_ms.saturating_sub(program.span_ms)),
+            from_s: seconds(end_ms.saturating_sub(program.usage.span_ms)),
             to_s: 0.0,
             observed_s: 0.0,
             cpu_s: 0.0,
@@ -474,8 +531,8 @@ impl ProgramReport {
             shares: TimeShares::default(),
             heart_rate: None,
             changes: vec![],
-            sums: [(0.0, 0.0); 7],
-            points: vec![],
+            usage: Usage::default(),
+            parts: vec![],
         }
     }
 
@@ -484,60 +541,38 @@ impl ProgramReport {
         self.to_s = end_s;
         self.policy.clone_from(&program.policy);
         self.changes.clone_from(&program.changes);
-        self.observed_s += seconds(program.span_ms);
-        self.threads_max = self.threads_max.max(program.threads);
-        let thread_s = seconds(program.thread_ms);
-        self.cpu_s += program.shares.running().unwrap_or(0.0) * thread_s;
-        for ((sum, time), share) in self.sums.iter_mut().zip(frame::fields(&program.shares)) {
-            let Some(share) = share else { continue };
-            *sum += share * thread_s;
-            *time += thread_s;
-        }
-        let mean = |(sum, time): (f64, f64)| (time > 0.0).then(|| sum / time);
-        self.shares = frame::shares(self.sums.map(mean));
-        let is_own = |group: &&frame::Group| {
-            program.pid.is_some_and(|pid| group.pids.contains(&pid.cast_unsigned()))
-        };
-        if let Some(group) = frame.groups.iter().find(is_own) {
+        self.usage.add(&program.usage);
+        self.cpu_s += program.usage.cpu_s();
+        let Usage { span_ms, threads, shares, .. } = self.usage;
+        (self.observed_s, self.threads_max, self.shares) = (seconds(span_ms), threads, shares);
+        if let Some(group) = frame.groups.iter().find(|group| is_member(program.pid, group)) {
             self.heart_rate.get_or_insert_default().add(group);
         }
-        self.points.push(program.point(((end_s - from_s).max(0.0) * 1e9) as u64));
+        self.parts.push((((end_s - from_s).max(0.0) * 1000.0).round() as u64, program.usage));
     }
 
-    /// The whole period as one point.
-    fn mean(&self) -> Point {
-        let span_ns = (self.observed_s * 1e9) as u64;
-        Point {
-            at_ns: self.points.last().map_or(0, |point| point.at_ns),
-            span_ns,
-            thread_ns: self.points.iter().map(|point| point.thread_ns).sum(),
-            shares: self.shares,
-            threads: self.threads_max,
-        }
+    /// One point for each step.
+    fn thinned(&self, step_ms: u64) -> Vec<Point> {
+        let point = |parts: &[(u64, Usage)]| {
+            let mut whole = Usage::default();
+            parts.iter().for_each(|(_, part)| whole.add(part));
+            whole.point(ns(parts[parts.len() - 1].0))
+        };
+        self.parts.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).map(point).collect()
     }
 }
 
-/// The shortest step with which a page has few enough points, in nanoseconds.
-fn step_ns(programs: &[ProgramReport], groups: &[GroupReport]) -> u64 {
+/// The shortest step with which a page has few enough points, in milliseconds.
+fn step_ms(programs: &[ProgramReport], groups: &[GroupReport]) -> u64 {
     let points = |step_ms: u64| {
         let of_program =
-            |p: &ProgramReport| p.points.chunk_by(|a, b| is_one(a, b, step_ms * 1_000_000)).count();
+            |p: &ProgramReport| p.parts.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).count();
         let of_group =
             |g: &GroupReport| g.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).count();
         programs.iter().map(of_program).chain(groups.iter().map(of_group)).sum::<usize>()
     };
     let step_ms = STEPS_MS.into_iter().find(|step_ms| points(*step_ms) <= POINTS_MAX);
-    step_ms.unwrap_or(STEPS_MS[STEPS_MS.len() - 1]) * 1_000_000
-}
-
-fn is_one(a: &Point, b: &Point, step_ns: u64) -> bool {
-    a.at_ns / step_ns == b.at_ns / step_ns
-}
-
-/// One point for each step.
-fn thinned(points: &[Point], step_ns: u64) -> Vec<Point> {
-    let chunks = points.chunk_by(|a, b| is_one(a, b, step_ns));
-    chunks.map(|chunk| chunk[1..].iter().fold(chunk[0], |one, next| one.merged(next))).collect()
+    step_ms.unwrap_or(STEPS_MS[STEPS_MS.len() - 1])
 }
 
 #[cfg(test)]
@@ -552,7 +587,15 @@ mod tests {
         let shares = TimeShares { user, lock: None, ..TimeShares::ZERO };
         let (pid, name, policy) = (Some(7), name.to_owned(), "fair".into());
         let (span_ms, thread_ms, threads) = (SECOND, 2 * SECOND, 2);
-        Program { pid, name, policy, span_ms, thread_ms, threads, shares, ..Program::default() }
+        let usage = Usage { span_ms, thread_ms, threads, shares, ..Usage::default() };
+        Program { pid, name, policy, usage, ..Program::default() }
+    }
+
+    /// The report on the time from 0 to this second, which is now.
+    fn of_seconds(frames: &[(u64, Frame)], seconds: u64, name: Option<&str>) -> Report {
+        let (from_ms, to_ms, now_ms) = (0, seconds * SECOND, seconds * SECOND);
+        let recorded = Recorded { frames: frames.to_vec(), next: None };
+        Report::of(&recorded, Period { from_ms, to_ms, now_ms }, name)
     }
 
     fn frame(second: u64) -> (u64, Frame) {
@@ -587,7 +630,7 @@ mod tests {
     fn report_has_the_sums_and_the_gaps_of_its_period() {
         let mut frames: Vec<_> = [1, 2, 3, 10].map(frame).into();
         frames[3].1.begins = true;
-        let report = Report::of(&frames, 0, 100 * SECOND, None);
+        let report = of_seconds(&frames, 100, None);
         let [first, last] = &report.programs[..] else { panic!("{report}") };
         assert_eq!((first.name.as_str(), last.name.as_str()), ("p", "idle"));
         assert_eq!((first.cpu_s, first.observed_s, first.threads_max), (4.0, 4.0, 2));
@@ -611,14 +654,92 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         // The last seconds are not written yet.
-        assert_eq!(Report::of(&frames, 0, 25 * SECOND, None).missing, missing[..1]);
+        assert_eq!(of_seconds(&frames, 25, None).missing, missing[..1]);
+    }
+
+    #[test]
+    fn gap_at_the_end_reaches_to_the_next_frame_or_to_now() {
+        // Minutes, as frames of more than two hours ago, and a period that ends within one.
+        let minute = |n: u64| (n * 60 * SECOND, Frame { span_ms: 60 * SECOND, ..frame(1).1 });
+        let missing = |next: Option<(u64, Frame)>, to_s: u64, now_s: u64| {
+            let recorded = Recorded { frames: vec![minute(1)], next };
+            let [to_ms, now_ms] = [to_s, now_s].map(|s| s * SECOND);
+            let report = Report::of(&recorded, Period { from_ms: 0, to_ms, now_ms }, None);
+            let spans = report.missing.iter().map(|m| (m.from_s, m.to_s, m.daemon_started));
+            spans.collect::<Vec<_>>()
+        };
+        assert_eq!(missing(Some(minute(2)), 110, 9999), []);
+        assert_eq!(missing(Some(minute(3)), 150, 9999), [(60.0, 120.0, false)]);
+        let (at_ms, last) = minute(150);
+        let started = Some((at_ms, Frame { begins: true, ..last }));
+        assert_eq!(missing(started, 70, 9999), [(60.0, 70.0, true)]);
+        // Without a later frame, the daemon has ended, or has not written the last seconds yet.
+        assert_eq!(missing(None, 70, 9999), [(60.0, 70.0, false)]);
+        assert_eq!(missing(None, 70, 75), []);
+        assert_eq!(missing(None, 9999, 100), [(60.0, 100.0, false)]);
+    }
+
+    #[test]
+    fn processes_of_two_boots_are_two_programs() {
+        let mut frames = [1, 2].map(frame);
+        frames[1].1.clock.boot = 1;
+        let report = of_seconds(&frames, 2, None);
+        assert_eq!((report.programs.len(), report.groups.len(), report.claims.len()), (4, 2, 2));
+    }
+
+    #[test]
+    fn texts_of_the_file_are_printable_in_the_table_and_on_the_page() {
+        let hidden = "a\u{1b}[31m\u{202e}b";
+        let (at_ms, mut frame) = frame(1);
+        for program in &mut frame.programs {
+            (program.name, program.policy) = (hidden.into(), hidden.into());
+            program.changes = vec![hidden.into()];
+        }
+        frame.claims[0].name = hidden.into();
+        let decision = &mut frame.decisions[0].1;
+        decision.outcome = Outcome::Refused(hidden.into());
+        let Decision { program, policy, what, why, .. } = decision;
+        [program, policy, what, why].into_iter().for_each(|text| *text = hidden.into());
+        let report = of_seconds(&[(at_ms, frame)], 1, None);
+        let page = report.page("host".into(), Machine::default(), serde_json::json!(null));
+        for text in [report.to_string(), page.file_page().unwrap()] {
+            assert!(text.contains("\\u{1b}[31m\\u{202e}b"), "{text}");
+            assert!(!text.contains(['\u{1b}', '\u{202e}']) && !text.contains("u001b"), "{text}");
+        }
+    }
+
+    #[test]
+    fn gaps_groups_and_claims_of_a_page_are_bounded() {
+        let frames: Vec<_> = (1..=200)
+            .map(|n| {
+                let (at_ms, mut frame) = frame(n * 10);
+                frame.groups[0].group = n as u32;
+                frame.groups.push(Group { owner: 1, ..frame.groups[0].clone() });
+                let claims = (0..5).map(|m| Claim { claim: n * 5 + m, ..frame.claims[0].clone() });
+                frame.claims = claims.collect();
+                (at_ms, frame)
+            })
+            .collect();
+        let report = of_seconds(&frames, 2000, None);
+        let page = report.page("host".into(), Machine::default(), serde_json::json!(null));
+        assert_eq!((page.groups.len(), page.tables[0].rows.len()), (GROUPS_MAX, CLAIMS_MAX));
+        let gaps = page.notes.iter().filter(|note| note.starts_with("nothing is recorded"));
+        assert_eq!(gaps.count(), MISSING_MAX);
+        for left_out in [
+            "earlier spans without observations: 100",
+            "later groups of heartbeats: 144",
+            "earlier claims: 500",
+        ] {
+            let note = format!("not on this page: {left_out}");
+            assert!(page.notes.contains(&note), "{note}: {:?}", page.notes);
+        }
     }
 
     #[test]
     fn name_selects_programs_with_their_heartbeats_claims_and_decisions() {
         let frames = [frame(1)];
         let of = |name| {
-            let report = Report::of(&frames, 0, SECOND, Some(name));
+            let report = of_seconds(&frames, 1, Some(name));
             let Report { programs, groups, claims, decisions, .. } = report;
             [programs.len(), groups.len(), claims.len(), decisions.len()]
         };
@@ -636,7 +757,7 @@ mod tests {
                 (at_ms, frame)
             })
             .collect();
-        let report = Report::of(&frames, 0, 600 * SECOND, None);
+        let report = of_seconds(&frames, 600, None);
         let state = report.page("host".into(), Machine::default(), serde_json::json!({}));
         assert_eq!((state.programs.len(), state.decisions.len()), (PROGRAMS_MAX, DECISIONS_MAX));
         let points = state.programs.iter().flat_map(|program| &program.points);
@@ -645,15 +766,15 @@ mod tests {
         let thread_ns: u64 = first.points.iter().map(|point| point.thread_ns).sum();
         assert_eq!((thread_ns, first.name.as_str()), (1_200_000_000_000, "p\\u{1b}299"));
         assert!(state.groups[0].rates.len() < 600);
-        let left_out = ["44 programs with less CPU time", "100 earlier decisions"];
+        let left_out = ["programs with less CPU time: 44", "earlier decisions: 100"];
         assert!(left_out.iter().all(|part| state.notes.iter().any(|note| note.contains(part))));
         assert!(state.file_page().unwrap().contains("From 1970-01-01 00:00:00Z to"));
     }
 
     #[test]
     fn gap_interrupts_the_line_of_a_rate() {
-        let report = Report::of(&[1, 2, 30].map(frame), 0, 30 * SECOND, None);
-        let rates = report.groups[0].thinned(1_000_000_000, 0.0);
+        let report = of_seconds(&[1, 2, 30].map(frame), 30, None);
+        let rates = report.groups[0].thinned(1000, 0.0);
         let known: Vec<bool> = rates.iter().map(|(_, rate)| rate.is_finite()).collect();
         assert_eq!(known, [true, true, false, true]);
     }

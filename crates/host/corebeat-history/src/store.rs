@@ -71,7 +71,8 @@ impl Store {
     pub fn open(dir: &Path) -> Result<(Store, Option<String>), Error> {
         let failed = |source| Error::File { path: dir.into(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-        let lock = create(&dir.join(LOCK)).map_err(failed)?;
+        let lock =
+            create(dir, LOCK).map_err(|source| Error::File { path: dir.join(LOCK), source })?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { dir: dir.into() }),
             locked => locked.map_err(|e| failed(e.into()))?,
@@ -96,7 +97,7 @@ impl Store {
     /// Checks the whole file, and reads the index.
     fn load(&mut self) -> Result<(), Trouble> {
         let (mut index, mut last) = (Index::new(), None);
-        transact(&self.path(), |db| {
+        transact(&self.dir, FILE, |db| {
             db.check_integrity()?;
             visit(&db.begin_read()?, |at_ms, frame, length| {
                 index.insert(at_ms, Entry::of(at_ms, &frame, length));
@@ -114,7 +115,17 @@ impl Store {
     /// [`Error`] if the file cannot be written. The history is then as before.
     pub fn append(&mut self, frames: &[Frame]) -> Result<Vec<String>, Error> {
         let mut lines = vec![];
-        let mut added = self.add(frames, &mut lines);
+        let mut added = self.add(frames, COST_MAX);
+        if let Err(Trouble::Full) = added {
+            // The second transaction frees the pages that the first one has ceased to use.
+            let halved = (0..2).try_for_each(|_| self.add(&[], COST_MAX / 2).map(drop));
+            added = halved.and_then(|()| self.add(frames, COST_MAX));
+            let line = || {
+                let mib = FILE_BYTES_MAX >> 20;
+                format!("the history has reached {mib} MiB; its first part is removed")
+            };
+            lines.extend(added.is_ok().then(line));
+        }
         let anew = match &added {
             Err(Trouble::Damaged(why)) => Some(self.move_aside(why)?),
             Err(Trouble::Full) => Some(self.remove()?),
@@ -122,12 +133,15 @@ impl Store {
         };
         if let Some(line) = anew {
             lines.push(line);
-            added = self.add(frames, &mut lines);
+            added = self.add(frames, COST_MAX);
         }
-        added.map(|()| lines).map_err(|trouble| trouble.error(self.path()))
+        lines.extend(added.map_err(|trouble| trouble.error(self.path()))?);
+        Ok(lines)
     }
 
-    fn add(&mut self, frames: &[Frame], lines: &mut Vec<String>) -> Result<(), Trouble> {
+    /// Adds frames in one transaction, and bounds the sum of the costs of all.
+    fn add(&mut self, frames: &[Frame], cost_max: u64) -> Result<Vec<String>, Trouble> {
+        let mut lines = vec![];
         let mut last = self.last;
         let mut keyed = vec![];
         for frame in frames {
@@ -136,15 +150,15 @@ impl Store {
             last = Some((at_ms, frame.clock));
             keyed.push((at_ms, frame));
         }
-        let Some((now_ms, _)) = last else { return Ok(()) };
+        let Some((now_ms, _)) = last else { return Ok(lines) };
         let mut index = self.index.clone();
-        transact(&self.path(), |db| {
+        transact(&self.dir, FILE, |db| {
             let mut transaction = db.begin_write()?;
             // A killed daemon leaves a file that opens at once.
             transaction.set_quick_repair(true);
             let mut table = transaction.open_table(FRAMES)?;
             for (at_ms, frame) in keyed {
-                insert(&mut table, &mut index, at_ms, frame)?;
+                lines.extend(insert(&mut table, &mut index, at_ms, frame)?);
             }
             for keys in merges(&index, now_ms) {
                 let mut parts = vec![];
@@ -155,22 +169,22 @@ impl Store {
                     }
                 }
                 if let Some((at_ms, frame)) = Frame::merged(parts) {
-                    insert(&mut table, &mut index, at_ms, &frame)?;
+                    lines.extend(insert(&mut table, &mut index, at_ms, &frame)?);
                 }
             }
-            let mut excess = index.values().map(|entry| entry.cost).sum::<u64>();
+            let mut cost = index.values().map(|entry| entry.cost).sum::<u64>();
             while let Some(entry) = index.first_entry()
-                && (excess > COST_MAX || entry.key().saturating_add(AGE_MS_MAX) < now_ms)
+                && (cost > cost_max || entry.key().saturating_add(AGE_MS_MAX) < now_ms)
             {
                 table.remove(entry.key())?;
-                excess -= entry.remove().cost;
+                cost -= entry.remove().cost;
             }
             drop(table);
             transaction.commit()?;
             Ok(())
         })?;
         (self.index, self.last) = (index, last);
-        Ok(())
+        Ok(lines)
     }
 
     /// Moves the file aside, and returns a line about it. One such file is kept, so that a disk
@@ -205,16 +219,20 @@ impl Store {
     }
 }
 
+/// Inserts a frame. Returns a line about a frame that is too large, which becomes a gap.
 fn insert(
     table: &mut Table<u64, &[u8]>,
     index: &mut Index,
     at_ms: u64,
     frame: &Frame,
-) -> Result<(), Trouble> {
-    let bytes = frame.encode();
+) -> Result<Option<String>, Trouble> {
+    let Some(bytes) = frame.encode() else {
+        let time = corebeat_web::utc(at_ms as f64 / 1000.0);
+        return Ok(Some(format!("the history leaves out an observation at {time}: too large")));
+    };
     index.insert(at_ms, Entry::of(at_ms, frame, bytes.len()));
     table.insert(at_ms, &bytes[..])?;
-    Ok(())
+    Ok(None)
 }
 
 /// Time of a frame with this clock, after the last frame.
@@ -234,7 +252,7 @@ fn jump((from_ms, from): (u64, Clock), (to_ms, to): (u64, Clock)) -> Option<Stri
     let by_ms = offset_ms(to_ms, to) - offset_ms(from_ms, from);
     let seconds = by_ms.unsigned_abs() / 1000;
     (seconds >= 2).then(|| {
-        let way = if by_ms > 0 { "forth" } else { "back" };
+        let way = if by_ms > 0 { "forward" } else { "back" };
         format!("the clock of the host was set {way} by {seconds} s; the history is moved as well")
     })
 }
@@ -267,7 +285,7 @@ pub(crate) fn is_gap(end_ms: u64, start_ms: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Group, Program};
+    use crate::{Group, Program, Usage};
     use corebeat_machine::TimeShares;
 
     /// Programs have names, changes and shares as on a real host.
@@ -283,10 +301,13 @@ mod tests {
                 name: names[n as usize % names.len()].into(),
                 policy: "auto".into(),
                 changes: vec!["class batch".into(), "slice 100 ms".into()],
-                span_ms: 1000,
-                thread_ms: random.u64(1000..64_000),
-                threads: random.usize(1..64),
-                shares: TimeShares { user, system, wait, sleep, lock, park, spin },
+                usage: Usage {
+                    span_ms: 1000,
+                    thread_ms: random.u64(1000..64_000),
+                    threads: random.usize(1..64),
+                    shares: TimeShares { user, system, wait, sleep, lock, park, spin },
+                    unknown_ms: [0; 7],
+                },
                 ago_ms: random.u64(..500),
             }
         };
@@ -305,8 +326,8 @@ mod tests {
         };
         let frame = Frame { groups: (0..64).map(group).collect(), ..frame };
         let frames = 600 + 660 + 1320;
-        let length = frame.encode().len();
-        assert!(cost(length) * frames <= COST_MAX, "{length}");
-        assert_eq!(Frame::decode(&frame.encode()).unwrap().programs.len(), 100);
+        let bytes = frame.encode().unwrap();
+        assert!(cost(bytes.len()) * frames <= COST_MAX, "{}", bytes.len());
+        assert_eq!(Frame::decode(&bytes).unwrap().programs.len(), 100);
     }
 }

@@ -1,15 +1,16 @@
 //! The file of the history: its age, its bound, and what damages it.
 
 use corebeat_history::{
-    AGE_MS_MAX, Clock, Error, FILE, FILE_BYTES_MAX, Frame, Program, Store, read,
+    AGE_MS_MAX, Clock, Error, FILE, FILE_BYTES_MAX, Frame, Program, Store, Usage, read,
 };
 use corebeat_machine::TimeShares;
 use corebeat_test_group::TestGroup;
 use corebeat_web::Decision;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -21,16 +22,9 @@ const START: u64 = 1_800_000_000_000;
 fn program(name: &str, user: f64) -> Program {
     let shares = TimeShares { user: Some(user), sleep: Some(1.0 - user), ..TimeShares::ZERO };
     let (pid, name, policy) = (Some(7), name.into(), "auto".into());
-    Program {
-        pid,
-        name,
-        policy,
-        span_ms: SECOND,
-        thread_ms: 2 * SECOND,
-        threads: 2,
-        shares,
-        ..Program::default()
-    }
+    let (span_ms, thread_ms, threads) = (SECOND, 2 * SECOND, 2);
+    let usage = Usage { span_ms, thread_ms, threads, shares, ..Usage::default() };
+    Program { pid, name, policy, usage, ..Program::default() }
 }
 
 /// A frame of one second, this long after the boot.
@@ -51,7 +45,7 @@ fn open(dir: &Path) -> Store {
 }
 
 fn all(dir: &Path) -> Vec<(u64, Frame)> {
-    read(dir, 0, u64::MAX).unwrap()
+    read(dir, 0, u64::MAX).unwrap().frames
 }
 
 #[test]
@@ -78,11 +72,11 @@ fn frames_age_to_longer_spans_and_keep_their_sums() {
         let (shortest, longest) = (span_of(age.saturating_sub(60 * SECOND)), span_of(age));
         assert!(frame.span_ms <= longest, "{age} {}", frame.span_ms);
         assert!(frame.span_ms >= shortest || *at < START + 60 * SECOND, "{age} {}", frame.span_ms);
-        let user = frame.programs[0].shares.user.unwrap();
+        let user = frame.programs[0].usage.shares.user.unwrap();
         assert!(frame.span_ms == SECOND || (user - 0.5).abs() < 0.1, "{user}");
     }
     assert_eq!(frames.iter().map(|(_, f)| f.span_ms).sum::<u64>(), seconds * SECOND);
-    let thread_ms: u64 = frames.iter().map(|(_, f)| f.programs[0].thread_ms).sum();
+    let thread_ms: u64 = frames.iter().map(|(_, f)| f.programs[0].usage.thread_ms).sum();
     assert_eq!(thread_ms, 2 * seconds * SECOND);
     assert!(frames.len() < 600 + 670 + 70, "{}", frames.len());
 }
@@ -133,7 +127,7 @@ fn clock_that_is_set_moves_the_history_with_it() {
         let lines = store.append(&[Frame { clock, ..frame(0, 1.0) }]).unwrap();
         let expected = match by_ms {
             -7_200_000 => Some("set back by 7200 s"),
-            90_000_000 => Some("set forth by 90000 s"),
+            90_000_000 => Some("set forward by 90000 s"),
             _ => None,
         };
         assert_eq!(lines.len(), usize::from(expected.is_some()), "{lines:?}");
@@ -237,23 +231,165 @@ fn damage_anywhere_in_the_file_is_detected_or_harmless() {
     assert!(moved > 0, "seed {seed}");
 }
 
+/// The root pages of redb are numbers in its header, whose top bits are a size. The header has the
+/// size of a region as well.
+#[test]
+fn wrong_number_in_the_header_requests_no_memory() {
+    let origin = tempfile::tempdir().unwrap();
+    let mut store = open(origin.path());
+    store.append(&[frame(0, 0.5)]).unwrap();
+    drop(store);
+    let good = fs::read(origin.path().join(FILE)).unwrap();
+    // Two slots, each with three numbers of 8 bytes, and the size of a region.
+    let roots = [64, 192].into_iter().flat_map(|slot| [8, 40, 72].map(|root| slot + root + 7));
+    for top in roots.chain([23]) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let mut bytes = good.clone();
+        bytes[top] = 0xff;
+        fs::write(dir.path().join(FILE), &bytes).unwrap();
+        let _ = read(dir.path(), 0, u64::MAX);
+        // The running daemon writes into the file, or moves it aside. The next one does as well.
+        store.append(&[frame(SECOND, 0.5)]).unwrap();
+        fs::write(dir.path().join(FILE), &bytes).unwrap();
+        drop(store);
+        Store::open(dir.path()).unwrap();
+    }
+}
+
+#[test]
+fn folder_that_others_can_write_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in [0o777, 0o1777, 0o770] {
+        fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        let refused = Store::open(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("writable by you alone (chmod 700)"), "{refused}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    open(dir.path());
+}
+
+#[test]
+fn folder_and_file_of_another_user_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("left out: requires root, to create files of another user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(65_534), None).unwrap();
+    assert!(Store::open(dir.path()).unwrap_err().to_string().contains("must belong to you"));
+    chown(dir.path(), Some(0), None).unwrap();
+    fs::write(dir.path().join(FILE), "").unwrap();
+    chown(dir.path().join(FILE), Some(65_534), None).unwrap();
+    assert!(Store::open(dir.path()).unwrap_err().to_string().contains("belongs to you"));
+}
+
+#[test]
+fn links_pipes_and_folders_are_no_history() {
+    for name in [FILE, "history.lock"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join(name), dir.path().join("other"));
+        let refused = || Store::open(dir.path()).unwrap_err().to_string();
+        fs::write(&other, "a file of the user").unwrap();
+        symlink(&other, &path).unwrap();
+        assert!(refused().contains("it is a symbolic link; remove it"), "{}", refused());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "a file of the user");
+        fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(refused().contains("it must be a regular file"), "{}", refused());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(refused().contains("Is a directory"), "{}", refused());
+    }
+}
+
+#[test]
+fn file_that_others_can_read_becomes_private() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(FILE), "").unwrap();
+    fs::set_permissions(dir.path().join(FILE), Permissions::from_mode(0o666)).unwrap();
+    open(dir.path());
+    assert_eq!(fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn read_has_the_first_frame_after_the_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.append(&[0, 1, 2].map(|s| frame(s * SECOND, 0.5))).unwrap();
+    let period = |from_ms, to_ms| {
+        let recorded = read(dir.path(), START + from_ms, START + to_ms).unwrap();
+        let times: Vec<u64> = recorded.frames.iter().map(|(at, _)| at - START).collect();
+        (times, recorded.next.map(|(at, _)| at - START))
+    };
+    assert_eq!(period(1, 1500), (vec![SECOND], Some(2 * SECOND)));
+    assert_eq!(period(0, 2000), (vec![0, SECOND, 2 * SECOND], None));
+    assert_eq!(period(3000, 4000), (vec![], None));
+}
+
+/// Decisions with reasons of this length that do not compress, and their source.
+fn decisions(
+    number: usize,
+    length: usize,
+    (random, text): &mut (fastrand::Rng, String),
+) -> Vec<(u64, Decision)> {
+    let decision = || {
+        let begin = random.usize(..text.len() - length);
+        let why = text[begin..begin + length].into();
+        (0, Decision { why, ..Decision::default() })
+    };
+    std::iter::repeat_with(decision).take(number).collect()
+}
+
+fn random_text() -> (fastrand::Rng, String) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let text = (0..1 << 20).map(|_| random.alphanumeric()).collect();
+    (random, text)
+}
+
+/// A frame that takes a page of a megabyte.
+fn large_frame(second: u64, random: &mut (fastrand::Rng, String)) -> Frame {
+    Frame { decisions: decisions(256, 3600, random), ..frame(second * SECOND, 0.5) }
+}
+
+#[test]
+fn history_that_fills_the_file_loses_only_its_first_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut random = random_text();
+    let before: Vec<Frame> = (0..20).map(|s| large_frame(s, &mut random)).collect();
+    assert_eq!(store.append(&before).unwrap(), Vec::<String>::new());
+    let many: Vec<Frame> = (20..40).map(|s| large_frame(s, &mut random)).collect();
+    let lines = store.append(&many).unwrap();
+    assert!(lines.len() == 1 && lines[0].contains("its first part is removed"), "{lines:?}");
+    let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| (at - START) / SECOND).collect();
+    let first = 40 - times.len() as u64;
+    assert!(first < 20 && times == (first..40).collect::<Vec<_>>(), "{times:?}");
+    assert!(fs::metadata(dir.path().join(FILE)).unwrap().len() <= FILE_BYTES_MAX);
+}
+
+#[test]
+fn observation_that_is_too_large_is_left_out_with_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let too_long = Frame { span_ms: AGE_MS_MAX + 1, ..frame(SECOND, 0.5) };
+    let lines = store.append(&[frame(0, 0.5), too_long, frame(2 * SECOND, 0.5)]).unwrap();
+    assert!(lines.len() == 1 && lines[0].contains("leaves out an observation"), "{lines:?}");
+    let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| at - START).collect();
+    assert_eq!(times, [0, 2 * SECOND]);
+}
+
 #[test]
 fn file_of_a_busy_day_stays_within_its_bound() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
-    let mut random = fastrand::Rng::with_seed(1);
-    // Texts that do not compress.
-    let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
+    let mut random = random_text();
     let mut longest = 0;
     // The first two thirds fill the file; the rest replaces its frames.
     for write in 0..60 {
         let frames = (0..10).map(|n| {
-            let decision = || {
-                let begin = random.usize(..text.len() - 400);
-                Decision { why: text[begin..begin + 400].into(), ..Decision::default() }
-            };
-            let decisions = std::iter::repeat_with(decision).take(128);
-            let decisions = decisions.map(|decision| (0, decision)).collect();
+            let decisions = decisions(128, 400, &mut random);
             Frame { decisions, ..frame((write * 10 + n) * SECOND * 20, 0.5) }
         });
         let lines = store.append(&frames.collect::<Vec<_>>()).unwrap();

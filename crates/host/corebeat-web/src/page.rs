@@ -462,6 +462,7 @@ mod tests {
             what: text(),
             why: text(),
             outcome: Outcome::Refused(text()),
+            repeated: 0,
         };
         let claim = Claim { claim: 1, pid: 12, name: text(), cpus: vec![0], keep: Some(vec![]) };
         state.update(Update {
@@ -580,6 +581,7 @@ mod tests {
                   second of CPU time; scaling factor 1.00"
                 .into(),
             outcome: Outcome::Done(4),
+            repeated: 0,
         };
         let programs = (0..256).map(program).collect();
         let decisions = vec![decision; 100];

@@ -162,6 +162,13 @@ pub struct Decision {
     pub why: String,
     /// Outcome.
     pub outcome: Outcome,
+    /// Number of equal decisions that followed, and that this one stands for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeated: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Outcome of a decision.
@@ -234,6 +241,8 @@ pub struct Update {
     pub claims: Vec<Claim>,
     /// New decisions.
     pub decisions: Vec<Decision>,
+    /// Number of later decisions that are left out.
+    pub decisions_left_out: usize,
     /// All limitations.
     pub notes: Vec<String>,
 }
@@ -256,25 +265,31 @@ impl Update {
             claim.name = known.unwrap_or_else(name);
         }
     }
+}
 
-    /// Escapes the control characters of all names and texts, for the tables and the script alike.
-    fn make_printable(&mut self) {
-        let programs = self.programs.iter_mut().flat_map(|program| {
-            let threads = program.threads.iter_mut().map(|thread| &mut thread.name);
-            threads.chain([&mut program.name])
-        });
-        let claims = self.claims.iter_mut().map(|claim| &mut claim.name);
-        let decisions = self.decisions.iter_mut().flat_map(|decision| {
-            let refused = match &mut decision.outcome {
-                Outcome::Refused(why) => Some(why),
-                Outcome::Done(_) | Outcome::Unchanged | Outcome::Event => None,
-            };
-            let texts = [&mut decision.program, &mut decision.what, &mut decision.why];
-            texts.into_iter().chain(refused)
-        });
-        let texts = programs.chain(claims).chain(decisions).chain(&mut self.notes);
-        texts.for_each(|text| *text = printable(text));
-    }
+/// Escapes the control characters of all names and texts, for the tables and the script alike.
+fn make_printable<'a>(
+    programs: &'a mut [Program],
+    claims: &'a mut [Claim],
+    decisions: impl Iterator<Item = &'a mut Decision>,
+    notes: &'a mut [String],
+) {
+    let programs = programs.iter_mut().flat_map(|program| {
+        let threads = program.threads.iter_mut().map(|thread| &mut thread.name);
+        let own = [&mut program.name, &mut program.policy];
+        threads.chain(own).chain(&mut program.changes)
+    });
+    let claims = claims.iter_mut().map(|claim| &mut claim.name);
+    let decisions = decisions.flat_map(|decision| {
+        let refused = match &mut decision.outcome {
+            Outcome::Refused(why) => Some(why),
+            Outcome::Done(_) | Outcome::Unchanged | Outcome::Event => None,
+        };
+        let Decision { program, policy, what, why, .. } = decision;
+        [program, policy, what, why].into_iter().chain(refused)
+    });
+    let texts = programs.chain(claims).chain(decisions).chain(notes);
+    texts.for_each(|text| *text = printable(text));
 }
 
 impl Program {
@@ -307,10 +322,25 @@ impl State {
         State { title, machine, ..State::default() }
     }
 
+    /// Escapes the control characters of all names and texts, which a file may contain.
+    pub fn make_printable(&mut self) {
+        let State { programs, claims, decisions, notes, .. } = self;
+        make_printable(programs, claims, decisions.iter_mut(), notes);
+    }
+
     /// Applies an update. The points of programs and groups that the update contains are kept.
-    pub fn update(&mut self, mut update: Update) {
-        update.make_printable();
-        let Update { at_ns, steering, programs, groups, claims, decisions, notes, .. } = update;
+    pub fn update(&mut self, update: Update) {
+        let Update { at_ns, steering, mut programs, groups, mut claims, .. } = update;
+        let Update { mut decisions, decisions_left_out, mut notes, .. } = update;
+        if decisions_left_out > 0 {
+            decisions.push(Decision {
+                at_s: at_ns as f64 / 1e9,
+                unix_s: decisions.last().and_then(|decision| decision.unix_s),
+                what: format!("decisions left out here: {decisions_left_out}"),
+                ..Decision::default()
+            });
+        }
+        make_printable(&mut programs, &mut claims, decisions.iter_mut(), &mut notes);
         let before = std::mem::take(&mut self.programs);
         let mut gone: Vec<Program> = vec![];
         self.programs = programs;
@@ -573,6 +603,7 @@ mod tests {
             what: "nice".into(),
             why: "late".into(),
             outcome: Outcome::Done(1),
+            repeated: 0,
         };
         let group = Group { group: 3, rates: [(at_ns, 2.0)].into(), ..Group::default() };
         Update {
@@ -610,11 +641,14 @@ mod tests {
         news.decisions[1].outcome = Outcome::Refused(hidden.into());
         news.claims.push(Claim { claim: 1, pid: 1, name: hidden.into(), cpus: vec![], keep: None });
         news.notes.push(hidden.into());
+        news.programs[0].policy = hidden.into();
+        news.programs[0].changes = vec![hidden.into()];
+        news.decisions[0].policy = hidden.into();
         state.update(news);
         for part in [Part::Whole, Part::News] {
             let json = state.json(part);
             assert!(!json.contains('\u{202e}') && !json.contains("\\u001b"), "{json}");
-            assert_eq!(json.matches("a\\\\u{202e}b").count(), 5, "{json}");
+            assert_eq!(json.matches("a\\\\u{202e}b").count(), 8, "{json}");
         }
     }
 
@@ -626,6 +660,14 @@ mod tests {
         state.update(Update { programs: vec![without], ..update(2, 0..0) });
         assert_eq!(state.programs[0].points.len(), 1);
         assert!(state.json(Part::News).contains("\"points\":[]"));
+    }
+
+    #[test]
+    fn decisions_that_an_update_leaves_out_are_a_line() {
+        let mut state = State::default();
+        state.update(Update { decisions_left_out: 744, ..update(1, 0..0) });
+        assert_eq!(state.decisions.len(), 4);
+        assert_eq!(state.decisions[3].what, "decisions left out here: 744");
     }
 
     #[test]
