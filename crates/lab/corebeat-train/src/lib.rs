@@ -40,7 +40,7 @@
 //! smartcore fits the linear models and grows the trees. The depth of trees and the number of
 //! neighbours are those that predict best. The cross-validation has one fold per program: the
 //! samples of each program are predicted from the samples of the others. The policy evaluates the
-//! [`Model`].
+//! [`Model`](corebeat_policy::adapt::Model).
 //!
 //! # Invariants
 //!
