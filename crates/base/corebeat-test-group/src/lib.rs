@@ -1,6 +1,6 @@
 //! Processes of tests that end with their test, also when the test fails or is killed, and that
 //! handle signals as in a terminal ([`reset_signals`]); children of fork with a time limit
-//! ([`in_child`]); and C programs for tests ([`compile`]).
+//! ([`in_child`]); flags that end loops ([`SetOnDrop`]); and C programs for tests ([`compile`]).
 //!
 //! Place in the loop: none. Tests of other crates use this crate as a development dependency.
 //!
@@ -47,6 +47,7 @@ use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Time after which a child of fork counts as hanging, and is killed.
@@ -90,6 +91,16 @@ pub fn limit_child() {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::alarm(CHILD_MAX.as_secs() as u32);
+    }
+}
+
+/// Sets a flag when it is dropped, also when a test fails: ends the loops of other threads.
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -3,20 +3,11 @@
 #![cfg(not(miri))]
 
 use corebeat_clustered::*;
-use corebeat_test_group::in_child;
+use corebeat_test_group::{SetOnDrop, in_child};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-
-/// Ends loops, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Forks while other threads begin, use objects in all ways that change shared state, and end.
 #[test]
@@ -49,7 +40,7 @@ fn child_uses_the_objects_of_its_parent_whatever_other_threads_did() {
     };
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {

@@ -3,19 +3,10 @@
 #![cfg(not(miri))]
 
 use corebeat_stm::{TCell, atomically, counters};
-use corebeat_test_group::in_child;
+use corebeat_test_group::{SetOnDrop, in_child};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-
-/// Ends loops, also when a test fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// The transactions of other threads use other cells, so no fork is too early for the child.
 #[test]
@@ -30,7 +21,7 @@ fn child_commits_whatever_threads_that_begin_and_end_did() {
     };
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         for _ in 0..2 {
             scope.spawn(|| {
                 let own = TCell::new(Arc::new(0));
