@@ -495,13 +495,18 @@ impl GroupReport {
         self.rates.extend(group.rate.map(|rate| (at_ms, rate, group.span_ms)));
     }
 
+    /// The rates of each step.
+    fn steps(&self, step_ms: u64) -> impl Iterator<Item = &[(u64, f64, u64)]> {
+        self.rates.chunk_by(move |a, b| a.0 / step_ms == b.0 / step_ms)
+    }
+
     /// The rates with times since the begin of the period, one for each step, and an unknown one
     /// in each gap.
     fn thinned(&self, step_ms: u64, from_s: f64) -> Vec<(u64, f64)> {
         let from_ms = (from_s * 1000.0) as u64;
         let mut thinned: Vec<(u64, f64)> = vec![];
         let mut end_ms = None;
-        for rates in self.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms) {
+        for rates in self.steps(step_ms) {
             let start_ms = rates[0].0.saturating_sub(rates[0].2);
             let at_ns = |at_ms: u64| ns(at_ms.saturating_sub(from_ms));
             if end_ms.is_some_and(|end_ms| is_gap(end_ms, start_ms)) {
@@ -558,18 +563,21 @@ impl ProgramReport {
             parts.iter().for_each(|(_, part)| whole.add(part));
             whole.point(ns(parts[parts.len() - 1].0))
         };
-        self.parts.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).map(point).collect()
+        self.steps(step_ms).map(point).collect()
+    }
+
+    /// The parts of each step.
+    fn steps(&self, step_ms: u64) -> impl Iterator<Item = &[(u64, Usage)]> {
+        self.parts.chunk_by(move |a, b| a.0 / step_ms == b.0 / step_ms)
     }
 }
 
 /// The shortest step with which a page has few enough points, in milliseconds.
 fn step_ms(programs: &[ProgramReport], groups: &[GroupReport]) -> u64 {
     let points = |step_ms: u64| {
-        let of_program =
-            |p: &ProgramReport| p.parts.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).count();
-        let of_group =
-            |g: &GroupReport| g.rates.chunk_by(|a, b| a.0 / step_ms == b.0 / step_ms).count();
-        programs.iter().map(of_program).chain(groups.iter().map(of_group)).sum::<usize>()
+        let of_programs = programs.iter().map(|program| program.steps(step_ms).count());
+        let of_groups = groups.iter().map(|group| group.steps(step_ms).count());
+        of_programs.chain(of_groups).sum::<usize>()
     };
     let step_ms = STEPS_MS.into_iter().find(|step_ms| points(*step_ms) <= POINTS_MAX);
     step_ms.unwrap_or(STEPS_MS[STEPS_MS.len() - 1])
