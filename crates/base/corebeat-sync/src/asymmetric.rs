@@ -102,11 +102,16 @@ mod imp {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
+    /// Registers the process, and executes its first fence. A repeated registration has no effect.
+    #[cold]
+    fn register() -> bool {
+        membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+            && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    }
+
     #[cold]
     fn choose() -> u8 {
-        let is_supported = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
-            && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        let implementation = if is_supported { MEMBARRIER } else { FENCE };
+        let implementation = if register() { MEMBARRIER } else { FENCE };
         IMPLEMENTATION.store(implementation, Ordering::SeqCst);
         implementation
     }
@@ -132,7 +137,12 @@ mod imp {
             known => known,
         };
         fence(Ordering::SeqCst);
-        if implementation == MEMBARRIER && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        // A child of fork may have a copy of the variable without the registration, for example if
+        // another thread chose the implementation during the fork.
+        if implementation == MEMBARRIER
+            && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+            && !register()
+        {
             // The call succeeded when the implementation was chosen. Without it, the protocols of
             // this process are not correct, so the process must not continue.
             std::process::abort();
