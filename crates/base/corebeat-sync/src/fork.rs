@@ -16,6 +16,28 @@
 //! fork. Record locks (`F_SETLK`) are not inherited, but a process loses such a lock as soon as it
 //! closes any other descriptor of the file, such as that of a reader.
 //!
+//! # Handlers of the program
+//!
+//! The first use of this module registers handlers (`pthread_atfork`). The handler before a fork
+//! takes a lock, the handlers after the fork release it, and each [`ForkMutex`] waits for it
+//! meanwhile. The C library calls the handlers before a fork in the reverse order of their
+//! registration, and the others in that order:
+//!
+//! ```text
+//!   registered     before the fork                         after the fork
+//!   first          3. earlier handlers of the program      1. earlier handlers
+//!   second         2. this module: locks                   2. this module: releases
+//!   third          1. later handlers of the program        3. later handlers
+//! ```
+//!
+//! Earlier handlers run while the lock is held. They must not use functions that use this module,
+//! which would wait for their own thread, and must not take a lock that another thread holds while
+//! it uses such functions: both threads would wait for each other. Later handlers may do both. A
+//! program whose handlers need this registers them after the first use of this module, for which
+//! [`Process::current`] suffices.
+//!
+//! # Limits
+//!
 //! `vfork`, and `clone` called without the C library, are not covered. Neither is a fork that began
 //! before another thread of the process uses this module for the first time.
 
