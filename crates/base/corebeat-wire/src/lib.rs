@@ -65,6 +65,7 @@ mod error;
 mod frame;
 pub mod host;
 mod message;
+mod search;
 pub mod service;
 pub mod socket;
 
@@ -76,3 +77,4 @@ pub use frame::{
     Reader, Writer,
 };
 pub use message::{Call, Refusal, answer, refuse, remedy};
+pub use search::Search;

@@ -6,8 +6,8 @@ use crate::goal::Goal;
 use crate::group::{GroupId, Mode, Peer};
 use crate::registry::{MemberId, Registry};
 use corebeat_sync::quiet;
-use corebeat_wire::Deadline;
 use corebeat_wire::host::Role;
+use corebeat_wire::{Deadline, Search};
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -26,8 +26,6 @@ pub(crate) type Key = (GroupId, Role);
 
 /// Time between two searches for a daemon that has started since.
 const SEARCH_PERIOD: Duration = Duration::from_secs(1);
-/// The same after a daemon has refused a member, or did not answer.
-const SEARCH_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
 /// The process that measures.
 #[derive(Debug)]
@@ -140,33 +138,6 @@ impl PartialEq for Origin {
     }
 }
 
-/// When a process that measures itself searches for a daemon that has started since.
-#[derive(Debug)]
-pub(crate) struct Search(Mutex<Instant>);
-
-impl Search {
-    /// Whether a search is due. The thread that gets `true` searches.
-    pub(crate) fn is_due(&self) -> bool {
-        let (now, mut next) = (Instant::now(), lock(&self.0));
-        let is_due = now >= *next;
-        if is_due {
-            *next = now + SEARCH_PERIOD;
-        }
-        is_due
-    }
-
-    /// A daemon has failed.
-    pub(crate) fn postpone(&self) {
-        *lock(&self.0) = Instant::now() + SEARCH_AFTER_FAILURE;
-    }
-
-    /// Makes a search due.
-    #[cfg(test)]
-    pub(crate) fn hasten(&self) {
-        *lock(&self.0) = Instant::now();
-    }
-}
-
 /// A registry in this process, with a sampling thread.
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -187,7 +158,7 @@ impl Local {
         let sampler =
             period.map(|period| Sampler::start(registry.clone(), begin, period)).transpose()?;
         let (peer, members) = (Peer { uid, pid }, BTreeMap::new());
-        let search = Arc::new(Search(Mutex::new(begin + SEARCH_PERIOD)));
+        let search = Arc::new(Search::new(SEARCH_PERIOD));
         Ok(Local { peer, begin, registry, members, sampler, search })
     }
 

@@ -183,7 +183,7 @@ impl Session {
     pub(crate) fn hasten_search(&self) {
         let state = self.state.take(Deadline::new()).unwrap();
         if let Some(Origin::Local(search)) = state.monitor.as_ref().map(Monitor::origin) {
-            search.hasten();
+            search.make_due();
         }
     }
 
