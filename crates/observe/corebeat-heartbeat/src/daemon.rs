@@ -424,15 +424,24 @@ mod tests {
         session.hasten_search();
         assert_eq!(consumer.status().unwrap().samples, 1, "no daemon runs");
 
-        // This process continues to measure if a daemon refuses a member.
-        let minimal =
-            Arc::new(Mutex::new(MinimalDaemon { refused: Some(8), ..MinimalDaemon::default() }));
+        // This process continues to measure if a daemon refuses a member, and leaves no goal in a
+        // group of another process there.
+        let mut refusing = MinimalDaemon { refused: Some(8), ..MinimalDaemon::default() };
+        let owner = rustix::process::geteuid().as_raw();
+        let (other, id) = (Peer { uid: owner, pid: 2 }, GroupId { owner, number: 7 });
+        let (member, _page) = refusing.registry.join(other, id, None, None, 0).unwrap();
+        let minimal = Arc::new(Mutex::new(refusing));
         let daemon = start(minimal.clone(), LATE.get().unwrap());
         session.hasten_search();
         assert_eq!(producer.global_rate().unwrap(), 4.0);
         assert!(!LATE.get().unwrap().exists(), "the call has connected");
         drop(daemon.join().unwrap());
-        assert!(lock(&minimal).registry.is_empty() && lock(&minimal).refusals == 1);
+        let mut refusing = lock(&minimal);
+        let goals: Vec<Goal> = refusing.registry.groups().map(|g| g.status.goal).collect();
+        assert_eq!((refusing.refusals, goals), (1, vec![Goal::default()]));
+        refusing.registry.leave(member);
+        assert!(refusing.registry.is_empty(), "the process has left");
+        drop(refusing);
         producer.beat(8);
         session.sample(4 * SECOND_NS);
         assert_eq!(producer.global_rate().unwrap(), 4.0);

@@ -274,8 +274,9 @@ impl State {
             Ok(None) => return,
             Err(_) => return search.postpone(),
         };
-        let links = self.seats.values().map(|occupied| occupied.seat.link_to(&mut daemon));
-        match links.collect::<Result<Vec<Link>, Error>>() {
+        let joined = self.seats.values().map(|occupied| occupied.seat.join(&mut daemon));
+        let joined = joined.collect::<Result<Vec<Link>, Error>>();
+        match joined.and_then(|links| self.move_goals(&mut daemon, &links).map(|()| links)) {
             Ok(links) => {
                 self.seats.values().zip(links).for_each(|(occupied, link)| occupied.seat.set(link));
                 self.monitor = Some(daemon);
@@ -285,6 +286,25 @@ impl State {
                 self.seats.keys().for_each(|key| daemon.leave(*key));
             }
         }
+    }
+
+    /// Moves the goals of all seats to a monitor at which these are their links, or none of them.
+    /// All seats have joined before: the goal of a group of other processes is not changed if the
+    /// monitor refuses a seat.
+    fn move_goals(&self, monitor: &mut Monitor, links: &[Link]) -> Result<(), Error> {
+        let mut moved = Vec::new();
+        for (occupied, link) in self.seats.values().zip(links) {
+            let Some(goal) = occupied.seat.goal_for(link) else { continue };
+            let group = occupied.seat.group();
+            if let Err(why) = monitor.set_goal(group, goal) {
+                moved.into_iter().for_each(|group| {
+                    let _ = monitor.set_goal(group, Goal::default());
+                });
+                return Err(why);
+            }
+            moved.push(group);
+        }
+        Ok(())
     }
 
     /// Moves all seats to this monitor. A seat that is refused reports the error at its next use.
@@ -420,16 +440,26 @@ impl Seat {
         Ok(())
     }
 
-    /// Attaches to a new monitor. The goal of a group moves with its producers, if the group has
-    /// none at the new monitor.
+    /// Attaches to a new monitor, and moves the goal.
     fn link_to(&self, monitor: &mut Monitor) -> Result<Link, Error> {
-        let had = self.read().map_or(Goal::default(), |status| status.goal);
-        let new = Link::new(monitor, self.key, self.mode, self.region.as_ref())?;
-        let has = new.read().map_or(had, |status| status.goal);
-        if self.region.is_some() && had != has && has == Goal::default() {
-            monitor.set_goal(self.group(), had).inspect_err(|_| monitor.leave(self.key))?;
+        let new = self.join(monitor)?;
+        if let Some(goal) = self.goal_for(&new) {
+            monitor.set_goal(self.group(), goal).inspect_err(|_| monitor.leave(self.key))?;
         }
         Ok(new)
+    }
+
+    /// Attaches to a new monitor.
+    fn join(&self, monitor: &mut Monitor) -> Result<Link, Error> {
+        Link::new(monitor, self.key, self.mode, self.region.as_ref())
+    }
+
+    /// The goal to set at a new monitor: the goal of a group moves with its producers, if the group
+    /// has none there.
+    fn goal_for(&self, new: &Link) -> Option<Goal> {
+        let had = self.read().map_or(Goal::default(), |status| status.goal);
+        let has = new.read().map_or(had, |status| status.goal);
+        (self.region.is_some() && had != has && has == Goal::default()).then_some(had)
     }
 
     fn set(&self, link: Link) {
