@@ -70,7 +70,9 @@ int corebeat_heed(corebeat_claim *claim, int *changed);
 /* Number of CPUs; 0 for NULL and in a child of fork(). The numbers of the first `len` CPUs are
  * written to `cpus`, unless it is NULL. */
 size_t corebeat_claim_cpus(const corebeat_claim *claim, unsigned *cpus, size_t len);
-/* A descriptor that is readable (poll) when a request of the arbiter is pending; -1 for NULL. */
+/* A descriptor that is readable (poll, epoll) when a request of the arbiter is pending or the daemon
+ * has ended; -1 for NULL. Do not read from it: call corebeat_claim_poll(). The claim has the same
+ * descriptor until its end, also when it moves to another daemon or to this process. */
 int corebeat_claim_fd(const corebeat_claim *claim);
 /* Releases all CPUs and frees the claim. Does nothing for NULL. */
 void corebeat_claim_end(corebeat_claim *claim);

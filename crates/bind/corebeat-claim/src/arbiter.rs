@@ -1,14 +1,14 @@
 //! The arbiter: the daemon, or this process if no daemon runs.
 
 use crate::local::LocalClaim;
+use crate::signal::Signal;
 use crate::{Ask, Error, Numa, Retreat};
 use corebeat_machine::{CpuId, CpuSet};
 use corebeat_sync::quiet;
 use corebeat_wire::{Connection, Deadline, Watch, host};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// The connection of a claim to its arbiter.
 #[derive(Debug)]
@@ -29,9 +29,10 @@ pub(crate) struct DaemonClaim {
 }
 
 impl ArbiterConnection {
-    /// Creates a claim.
+    /// Creates a claim, whose changes raise the signal if it is of this process.
     pub(crate) fn begin(
         ask: &Ask,
+        signal: &Arc<Signal>,
         deadline: Deadline,
     ) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
         match ArbiterConnection::begin_at_daemon(ask, deadline) {
@@ -40,7 +41,7 @@ impl ArbiterConnection {
             Err(why) if !why.is_end_of_daemon() => return Err(why),
             _ => {}
         }
-        let (local, cpus) = LocalClaim::begin(ask)?;
+        let (local, cpus) = LocalClaim::begin(ask, signal.clone())?;
         Ok((ArbiterConnection::LocalClaim(local), cpus))
     }
 
@@ -63,6 +64,14 @@ impl ArbiterConnection {
 
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, ArbiterConnection::LocalClaim(_))
+    }
+
+    /// The socket on which the daemon reports changes.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            ArbiterConnection::Daemon(own) => Some(own.changes.as_fd()),
+            ArbiterConnection::LocalClaim(_) => None,
+        }
     }
 
     /// Whether the daemon may have changed the claim by a call that has timed out.
@@ -177,15 +186,6 @@ impl DaemonClaim {
     }
 }
 
-impl AsFd for ArbiterConnection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            ArbiterConnection::Daemon(own) => own.changes.as_fd(),
-            ArbiterConnection::LocalClaim(local) => local.as_fd(),
-        }
-    }
-}
-
 /// The representation of a request in the protocol.
 fn to_wire(claim: Option<u64>, ask: &Ask) -> host::Invade {
     let numa = ask.numa.map(|numa| match numa {
@@ -210,14 +210,4 @@ fn numbers(cpus: &CpuSet) -> Vec<u32> {
 fn list(mut cpus: Vec<u32>) -> Vec<CpuId> {
     cpus.sort_unstable();
     cpus.into_iter().map(CpuId).collect()
-}
-
-/// An event descriptor, which `poll(2)` can wait for.
-pub(crate) fn event() -> Result<OwnedFd, Errno> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-}
-
-pub(crate) fn signal(event: &OwnedFd) {
-    // The write fails only if the counter of the event would overflow.
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }

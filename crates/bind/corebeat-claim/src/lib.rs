@@ -76,7 +76,9 @@
 
 mod arbiter;
 mod error;
+mod listener;
 mod local;
+mod signal;
 
 pub use corebeat_machine::{CpuId, CpuSet};
 pub use corebeat_policy::claims::{
@@ -86,16 +88,14 @@ pub use error::Error;
 
 use arbiter::ArbiterConnection;
 use corebeat_sync::fork::{PerProcess, Process};
-use corebeat_sync::quiet;
-use corebeat_wire::socket::Place;
-use corebeat_wire::{Connection, Deadline, socket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use corebeat_wire::{Deadline, Search};
+use listener::Listener;
 use rustix::thread::{CpuSet as Mask, sched_getaffinity, sched_setaffinity};
+use signal::Signal;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Exclusive CPUs of this program, until it releases them or drops the claim.
 #[derive(Debug)]
@@ -110,20 +110,17 @@ pub struct Claim {
     asked: Ask,
     /// Whether the present arbiter has not received that request yet.
     has_moved: bool,
+    /// The descriptor of the claim.
+    signal: Arc<Signal>,
     listener: Option<Listener>,
     /// The process that created the claim.
     process: Process,
-    /// When a claim without a daemon searches for one again.
-    next_search: Instant,
+    /// The searches for a daemon while the claim is of this process.
+    search: Arc<Search>,
 }
 
 /// Time between two searches for a daemon that has started since.
 const SEARCH_PERIOD: Duration = Duration::from_millis(100);
-/// The same after a daemon has refused the claim, or did not answer.
-const SEARCH_AFTER_FAILURE: Duration = Duration::from_secs(60);
-/// Time between two searches by the thread of [`Claim::on_change`], and its pause after a failed
-/// poll.
-const LISTENER_PERIOD: Duration = Duration::from_secs(1);
 
 impl Claim {
     /// A claim with one CPU, as in the paper, or without CPUs if none is free.
@@ -133,18 +130,20 @@ impl Claim {
     /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
         let ask = confined(Ask::new(1, 1))?;
-        let (arbiter, cpus) = ArbiterConnection::begin(&ask, Deadline::new())?;
-        let arbiter = ManuallyDrop::new(arbiter);
-        let (process, next_search) = (Process::current(), Instant::now() + SEARCH_PERIOD);
+        let signal =
+            Arc::new(Signal::new().map_err(|e| Error::system("cannot create a claim", e))?);
+        let begun = ArbiterConnection::begin(&ask, &signal, Deadline::new())?;
+        let (arbiter, cpus) = included(&signal, begun)?;
         Ok(Claim {
-            arbiter,
+            arbiter: ManuallyDrop::new(arbiter),
             reported: cpus.clone(),
             cpus,
             asked: ask,
             has_moved: false,
+            signal,
             listener: None,
-            process,
-            next_search,
+            process: Process::current(),
+            search: Arc::new(Search::new(SEARCH_PERIOD)),
         })
     }
 
@@ -223,7 +222,7 @@ impl Claim {
         let deadline = self.begin_call()?;
         let polled = self.poll_until(deadline);
         if let Some(listener) = &self.listener {
-            listener.call_state.polled(polled.is_err() || self.arbiter.is_outdated());
+            listener.polled(polled.is_err() || self.arbiter.is_outdated());
         }
         polled?;
         let has_changed = self.cpus != self.reported;
@@ -234,6 +233,8 @@ impl Claim {
     fn poll_until(&mut self, deadline: Deadline) -> Result<(), Error> {
         self.join_daemon(deadline);
         self.repeat_request();
+        // Before the arbiter is queried, so that no later change is missed.
+        self.signal.reset();
         match self.arbiter.poll() {
             Err(why) if why.is_end_of_daemon() => {
                 self.renew(deadline)?;
@@ -250,24 +251,23 @@ impl Claim {
 
     /// Creates a new claim after the daemon has ended, with its successor or in this process.
     fn renew(&mut self, deadline: Deadline) -> Result<(), Error> {
-        let begun = ArbiterConnection::begin(&self.present_ask()?, deadline)?;
+        let begun = ArbiterConnection::begin(&self.present_ask()?, &self.signal, deadline)?;
         self.replace(begun).map(drop)
     }
 
     /// Creates a new claim at a daemon, if the present one is of this process and a daemon has
     /// started. After a failure the claim of this process continues without the daemon.
     fn join_daemon(&mut self, deadline: Deadline) {
-        if !self.arbiter.is_local() || Instant::now() < self.next_search {
+        if !self.arbiter.is_local() || !self.search.is_due() {
             return;
         }
         let begun = self.present_ask().and_then(|ask| {
             let begun = ArbiterConnection::begin_at_daemon(&ask, deadline)?;
             begun.map(|begun| self.replace(begun)).transpose()
         });
-        let wait = if begun.is_ok() { SEARCH_PERIOD } else { SEARCH_AFTER_FAILURE };
-        self.next_search = Instant::now() + wait;
-        if let Ok(Some(of_process)) = begun {
-            of_process.end();
+        match begun {
+            Ok(of_process) => of_process.into_iter().for_each(ArbiterConnection::end),
+            Err(_) => self.search.postpone(),
         }
     }
 
@@ -282,24 +282,18 @@ impl Claim {
         }
     }
 
-    /// Replaces the arbiter, and returns the old one. The listener then waits for the new one.
+    /// Replaces the arbiter, and returns the old one. A failure leaves the claim as it is.
     fn replace(
         &mut self,
-        (arbiter, cpus): (ArbiterConnection, Vec<CpuId>),
+        begun: (ArbiterConnection, Vec<CpuId>),
     ) -> Result<ArbiterConnection, Error> {
-        // Before the change, so that a failure leaves the claim as it is.
-        let listen = |old: &Listener| Listener::new(&arbiter, old.call.clone());
-        let listener = match self.listener.as_ref().map(listen).transpose() {
-            Ok(listener) => listener,
-            Err(why) => {
-                arbiter.end();
-                return Err(why);
-            }
-        };
+        let (arbiter, cpus) = included(&self.signal, begun)?;
+        let old = std::mem::replace(&mut *self.arbiter, arbiter);
+        old.socket().into_iter().for_each(|socket| self.signal.exclude(socket));
+        self.listener.iter().for_each(|listener| listener.moved(self.arbiter.is_local()));
         self.cpus = cpus;
         self.has_moved = true;
-        self.listener = listener;
-        Ok(std::mem::replace(&mut *self.arbiter, arbiter))
+        Ok(old)
     }
 
     /// The request that describes the present CPUs of the claim.
@@ -331,7 +325,8 @@ impl Claim {
             return Err(Error::Forked);
         }
         self.listener = None;
-        self.listener = Some(Listener::new(&self.arbiter, Arc::new(Mutex::new(call)))?);
+        let (signal, search) = (self.signal.clone(), self.search.clone());
+        self.listener = Some(Listener::new(signal, search, self.arbiter.is_local(), call)?);
         Ok(())
     }
 }
@@ -351,12 +346,12 @@ impl Drop for Claim {
 }
 
 impl AsFd for Claim {
-    /// A descriptor that is readable (`poll(2)`) when a request of the arbiter is pending or the
-    /// daemon has ended. If the process has other claims, it may be readable without a reason. Do
-    /// not read from it; call [`Claim::poll`]. After the end or the start of a daemon, a call may
-    /// replace the descriptor.
+    /// A descriptor that is readable (`poll(2)`, `epoll(7)`) when a request of the arbiter is
+    /// pending or the daemon has ended. If the process has other claims, it may be readable without
+    /// a reason. Do not read from it; call [`Claim::poll`]. The claim has the same descriptor until
+    /// it is dropped, also when it moves to another daemon or to this process.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.arbiter.as_fd()
+        self.signal.as_fd()
     }
 }
 
@@ -403,6 +398,20 @@ fn allowed() -> Option<&'static CpuSet> {
     allowed.as_ref()
 }
 
+/// Makes the connection of a new claim readable by its descriptor. The claim ends if that fails.
+fn included(
+    signal: &Signal,
+    (arbiter, cpus): (ArbiterConnection, Vec<CpuId>),
+) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
+    match arbiter.socket().map_or(Ok(()), |socket| signal.include(socket)) {
+        Ok(()) => Ok((arbiter, cpus)),
+        Err(e) => {
+            arbiter.end();
+            Err(Error::system("cannot wait for changes of a claim", e))
+        }
+    }
+}
+
 /// The request, restricted to the CPUs that this process may use.
 fn confined(ask: Ask) -> Result<Ask, Error> {
     let Some(allowed) = allowed() else { return Ok(ask) };
@@ -415,142 +424,4 @@ fn confined(ask: Ask) -> Result<Ask, Error> {
         return Err(ClaimError::Elsewhere { within, cpus }.into());
     }
     Ok(Ask { within: Some(within), ..ask })
-}
-
-/// The function of a listener.
-type Call = Mutex<dyn FnMut() + Send>;
-
-/// A thread that calls a function when a request is pending.
-struct Listener {
-    call: Arc<Call>,
-    call_state: Arc<CallState>,
-    /// Ends the thread.
-    stop: Arc<rustix::fd::OwnedFd>,
-}
-
-/// State of the listener between two calls.
-#[derive(Debug, Default)]
-struct CallState {
-    state: Mutex<Step>,
-    changed: Condvar,
-}
-
-/// The next step of the listener.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// Waits for a request.
-    #[default]
-    Listen,
-    /// Waits for a poll after its call.
-    Called,
-    /// Calls again after a pause: the poll has failed.
-    Repeat,
-    /// Ends the thread.
-    Stop,
-}
-
-impl CallState {
-    /// Changes the state, unless the thread ends. Returns the state.
-    fn set(&self, next: Step) -> Step {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state != Step::Stop {
-            *state = next;
-        }
-        self.changed.notify_all();
-        *state
-    }
-
-    fn polled(&self, is_to_repeat: bool) {
-        self.set(if is_to_repeat { Step::Repeat } else { Step::Listen });
-    }
-
-    /// Waits for a poll after a call, and for the pause after a failed one. Returns what the thread
-    /// does next.
-    fn wait(&self) -> Step {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_called = |state: &mut Step| *state == Step::Called;
-        let state = self.changed.wait_while(state, is_called);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        let is_repeating = |state: &mut Step| *state == Step::Repeat;
-        let state = self.changed.wait_timeout_while(state, LISTENER_PERIOD, is_repeating);
-        *state.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-/// The search of a listener for a daemon, while its claim is of this process.
-struct DaemonSearch {
-    /// Read once: a program may change its environment while the thread runs.
-    places: Vec<Place>,
-    pause: Duration,
-}
-
-impl DaemonSearch {
-    fn new() -> DaemonSearch {
-        DaemonSearch { places: socket::places(), pause: LISTENER_PERIOD }
-    }
-
-    /// Whether a daemon runs. If the claim does not move to a daemon, the next searches are rarer.
-    fn finds(&mut self) -> bool {
-        let runs = |place: &Place| matches!(Connection::to(&place.path), Ok(Some(_)));
-        let found = self.places.iter().any(runs);
-        self.pause =
-            if found { (self.pause * 2).min(SEARCH_AFTER_FAILURE) } else { LISTENER_PERIOD };
-        found
-    }
-}
-
-impl Listener {
-    fn new(arbiter: &ArbiterConnection, call: Arc<Call>) -> Result<Listener, Error> {
-        const WHAT: &str = "cannot listen for changes of a claim";
-        let failed = |e| Error::system(WHAT, e);
-        let requests = arbiter.as_fd().try_clone_to_owned().map_err(failed)?;
-        let mut search = arbiter.is_local().then(DaemonSearch::new);
-        let stop = Arc::new(arbiter::event().map_err(|e| Error::system(WHAT, e))?);
-        let call_state = Arc::new(CallState::default());
-        let (listener_state, listener_stop) = (call_state.clone(), stop.clone());
-        let listener_call = call.clone();
-        let listen = move || {
-            let mut step = Step::Listen;
-            while step != Step::Stop {
-                if step == Step::Listen {
-                    let mut ready = [
-                        PollFd::new(&requests, PollFlags::IN),
-                        PollFd::new(&*listener_stop, PollFlags::IN),
-                    ];
-                    let pause = search.as_ref().and_then(|search| search.pause.try_into().ok());
-                    let pause: Option<&Timespec> = pause.as_ref();
-                    match rustix::io::retry_on_intr(|| poll(&mut ready, pause)) {
-                        Err(_) => return,
-                        Ok(0) if !search.as_mut().is_some_and(DaemonSearch::finds) => continue,
-                        Ok(_) => {}
-                    }
-                }
-                if listener_state.set(Step::Called) == Step::Stop {
-                    return;
-                }
-                // The panic hook has reported a panic, and a later change is another call.
-                let _ = catch_unwind(AssertUnwindSafe(|| {
-                    listener_call.lock().unwrap_or_else(PoisonError::into_inner)();
-                }));
-                step = listener_state.wait();
-            }
-        };
-        quiet::spawn("corebeat-claim", listen).map_err(failed)?;
-        Ok(Listener { call, call_state, stop })
-    }
-}
-
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").finish_non_exhaustive()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.call_state.set(Step::Stop);
-        // The thread is not joined, because the function may wait for a lock that the owner of the
-        // claim holds.
-        arbiter::signal(&self.stop);
-    }
 }

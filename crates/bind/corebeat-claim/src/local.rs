@@ -1,13 +1,11 @@
 //! The arbiter of a single process, for hosts without a daemon.
 
-use crate::arbiter::{event, signal};
+use crate::signal::Signal;
 use crate::{Ask, Error, Retreat};
 use corebeat_machine::{CPU_MAX, CpuId, CpuSet};
 use corebeat_policy::claims::{ClaimId, Claims, Outcome};
 use corebeat_sync::fork::PerProcess;
-use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +24,8 @@ struct Arbiter {
 
 struct State {
     claims: Claims,
-    /// Event descriptors that signal requests and grants to claims.
-    events: BTreeMap<ClaimId, Arc<OwnedFd>>,
+    /// Raised by requests to claims, and by grants.
+    signals: BTreeMap<ClaimId, Arc<Signal>>,
 }
 
 impl State {
@@ -37,8 +35,8 @@ impl State {
         let others = changed.iter().filter(|(id, _)| *id != caller);
         others
             .chain(&asked)
-            .filter_map(|(id, _)| self.events.get(id))
-            .for_each(|event_fd| signal(event_fd));
+            .filter_map(|(id, _)| self.signals.get(id))
+            .for_each(|signal| signal.raise());
     }
 
     fn cpus(&self, id: ClaimId) -> Vec<CpuId> {
@@ -59,7 +57,7 @@ impl Arbiter {
             let _ = claims.invade(None, PARENT, all);
         }
         let arbiter = Arbiter {
-            state: Mutex::new(State { claims, events: BTreeMap::new() }),
+            state: Mutex::new(State { claims, signals: BTreeMap::new() }),
             claimed: [const { AtomicU64::new(0) }; _],
         };
         arbiter.with_state(|_| {});
@@ -98,17 +96,15 @@ fn with_state<T>(f: impl FnOnce(&mut State) -> T) -> T {
 pub(crate) struct LocalClaim {
     /// In a child of fork another claim may have the same ID.
     id: ClaimId,
-    event_fd: Arc<OwnedFd>,
 }
 
 impl LocalClaim {
-    pub(crate) fn begin(ask: &Ask) -> Result<(LocalClaim, Vec<CpuId>), Error> {
-        let event_fd = Arc::new(event().map_err(|e| Error::system("cannot create a claim", e))?);
+    pub(crate) fn begin(ask: &Ask, signal: Arc<Signal>) -> Result<(LocalClaim, Vec<CpuId>), Error> {
         with_state(|state| {
             let (id, outcome) = state.claims.invade(None, OWNER, ask.clone())?;
             state.signal_changes(id, outcome);
-            state.events.insert(id, event_fd.clone());
-            Ok((LocalClaim { id, event_fd }, state.cpus(id)))
+            state.signals.insert(id, signal);
+            Ok((LocalClaim { id }, state.cpus(id)))
         })
     }
 
@@ -129,8 +125,6 @@ impl LocalClaim {
     }
 
     pub(crate) fn poll(&mut self) -> Result<Vec<CpuId>, Error> {
-        // Resets the event; the read fails if the event was not signalled.
-        let _ = rustix::io::read(&*self.event_fd, &mut [0u8; 8]);
         with_state(|state| {
             if let Some(keep) = state.claims.keep(self.id) {
                 let back =
@@ -144,16 +138,10 @@ impl LocalClaim {
 
     pub(crate) fn end(self) {
         with_state(|state| {
-            state.events.remove(&self.id);
+            state.signals.remove(&self.id);
             if let Ok(outcome) = state.claims.end(self.id, OWNER) {
                 state.signal_changes(self.id, outcome);
             }
         });
-    }
-}
-
-impl AsFd for LocalClaim {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event_fd.as_fd()
     }
 }

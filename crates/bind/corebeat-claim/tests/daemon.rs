@@ -2,10 +2,11 @@
 
 use corebeat_claim::{Ask, Claim, Error, Retreat};
 use corebeat_daemon::{Daemon, Options, Scope};
-use corebeat_wire::{Connection, host};
+use corebeat_wire::{Call, Connection, Filled, Frame, Reader, Writer, answer, host};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -183,6 +184,53 @@ fn listener_is_called_when_a_daemon_ends_starts_or_does_not_answer() {
     drop(silent);
     follow(&mut claim, &calls).unwrap();
     assert_eq!(claim.cpus().len(), 1);
+}
+
+/// A daemon that creates a claim of CPU 0, and answers no later call for it.
+fn begin_only(stream: &UnixStream) {
+    let (mut reader, mut writer) = (Reader::new(), Writer::new());
+    while reader.fill(stream.as_fd()).is_ok_and(|filled| filled == Filled::Some) {
+        while let Some(asked) = reader.take().unwrap() {
+            let mut call = Call::read(&asked.text).unwrap();
+            let begun = host::ClaimChange { claim: 0, cpus: vec![], deadline_ms: None };
+            let text = match call.method.clone().as_str() {
+                host::WATCH_CLAIMS => answer(&begun, true),
+                host::INVADE if call.parameters::<host::Invade>().unwrap().claim.is_none() => {
+                    answer(&host::Invaded { claim: 1, cpus: vec![0] }, false)
+                }
+                _ => continue,
+            };
+            writer.push(Frame { text: text.unwrap(), fds: vec![] }).unwrap();
+            writer.flush(stream.as_fd()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn listener_is_called_after_a_failed_poll_that_no_call_of_it_has_caused() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _alone = alone_with(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (accepted, streams) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            accepted.send(stream.try_clone().unwrap()).unwrap();
+            thread::spawn(move || begin_only(&stream));
+        }
+    });
+    let mut claim = Claim::begin().unwrap();
+    let calls = listen(&mut claim);
+    assert!(matches!(
+        claim.invade(Ask::new(1, 2)),
+        Err(Error::Daemon(corebeat_wire::Error::TimedOut))
+    ));
+    // The daemon has not executed the request, so the CPUs are unknown. The listener waits for a
+    // change, which does not occur.
+    assert!(!claim.poll().unwrap());
+    follow(&mut claim, &calls).unwrap();
+    // The drop of the claim does not wait for this daemon.
+    streams.try_iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
 }
 
 #[test]

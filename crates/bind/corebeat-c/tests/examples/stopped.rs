@@ -150,6 +150,36 @@ fn claim_continues_after_its_daemon_was_stopped() {
     assert!(ended.success(), "{ended}: {output}");
 }
 
+#[test]
+fn descriptor_of_a_claim_stays_in_an_epoll_set_when_the_claim_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "cc", "../tests/move.c", &[]);
+    let socket = folder.path().join("socket");
+    let daemon = Child::daemon(folder.path());
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library()).env("COREBEAT_SOCKET", &socket);
+    let mut claimant = Child::start(command);
+    drop(daemon);
+    claimant.wait_until_ready();
+    let daemon = Child::daemon(folder.path());
+    let mut connection = Connection::to(&socket).unwrap().unwrap();
+    let mut count = || {
+        let (status, _): (host::Status, _) =
+            connection.call(host::STATUS, &host::Nothing {}, &[]).unwrap();
+        status.claims
+    };
+    while count() < 2 {
+        // The daemon limits the rate of calls.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    claimant.continue_after(|| {});
+    claimant.wait_until_ready();
+    drop(daemon);
+    let ended = claimant.process.wait().unwrap();
+    let output = std::io::read_to_string(&mut claimant.output).unwrap();
+    assert!(ended.success(), "{ended}: {output}");
+}
+
 /// Every call of the Rust crates. Most are repeated, because the second call connects again, or
 /// waits for the answer to the first one.
 const CASES: &[(&str, fn())] = &[
