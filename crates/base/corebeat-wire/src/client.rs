@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::deadline::Deadline;
 use crate::frame::{self, Filled, Frame, Reader};
-use crate::message::{self, Asked};
+use crate::message::{self, Answer, Asked};
 use crate::socket::{self, Place};
 use corebeat_sync::fork::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,14 +17,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A connection to the daemon, for one call at a time.
 ///
 /// It belongs to the process that opened it; a child of fork must open its own.
 #[derive(Debug)]
 pub struct Connection {
-    path: PathBuf,
     socket: OwnedFd,
     reader: Reader,
     /// The process that opened the connection.
@@ -112,9 +111,7 @@ impl Connection {
         }
         // From now on only `Deadline::wait` waits.
         ioctl_fionbio(&socket, true).map_err(failed)?;
-        let path = path.to_owned();
         Ok(Some(Connection {
-            path,
             socket,
             reader: Reader::new(),
             process: Process::current(),
@@ -143,27 +140,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::call`], without refusals.
     pub fn settle(&mut self) -> Result<(), Error> {
-        self.drop_late_answer(self.deadline.unwrap_or_else(Deadline::new))
-    }
-
-    /// Whether the daemon has executed the call that has timed out, if there is one. Does not wait.
-    ///
-    /// # Errors
-    /// As [`Connection::call`], without refusals.
-    pub fn is_settled(&mut self) -> Result<bool, Error> {
-        match self.drop_late_answer(Deadline::passed()) {
-            Err(Error::TimedOut) => Ok(false),
-            settled => settled.map(|()| true),
-        }
-    }
-
-    /// Another connection to the same daemon, with the same deadline.
-    ///
-    /// # Errors
-    /// As [`Connection::to`], and [`Error::Closed`] if the daemon has ended.
-    pub fn another(&self) -> Result<Connection, Error> {
-        let other = Connection::to_until(&self.path, self.deadline.unwrap_or_else(Deadline::new))?;
-        other.ok_or(Error::Closed).map(|other| Connection { deadline: self.deadline, ..other })
+        self.drop_late_answer(self.deadline.unwrap_or_else(Deadline::new), &mut no_report)
     }
 
     /// Calls a method by its full name. Waits for the answer and its descriptors.
@@ -179,16 +156,25 @@ impl Connection {
         parameters: &P,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(R, Vec<OwnedFd>), Error> {
+        self.call_among(method, parameters, fds, &mut no_report)
+    }
+
+    fn call_among<P: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: &P,
+        fds: &[BorrowedFd<'_>],
+        reports: Reports<'_>,
+    ) -> Result<(R, Vec<OwnedFd>), Error> {
         let deadline = self.deadline.unwrap_or_else(Deadline::new);
-        self.ask(&Asked { method, parameters, more: false }, fds, deadline)?;
-        let frame = self.answer(deadline)?;
-        let (answer, _) = message::read_answer(&frame.text)
-            .inspect_err(|e| self.is_stale |= !matches!(e, Error::Refused(_)))?;
-        Ok((answer, frame.fds))
+        self.ask(&Asked { method, parameters, more: false }, fds, deadline, reports)?;
+        let (answer, fds) = self.answer(deadline, reports)?;
+        Ok((self.parameters(answer)?, fds))
     }
 
     /// Calls a method with repeated answers. Waits for the first answer, which the daemon sends
-    /// immediately. The connection then carries only the further answers.
+    /// immediately. The connection then carries the further answers, and other calls
+    /// ([`Watch::call`]).
     ///
     /// # Errors
     /// As [`Connection::call`].
@@ -198,10 +184,11 @@ impl Connection {
         parameters: &P,
     ) -> Result<(R, Watch<R>), Error> {
         let deadline = self.deadline.unwrap_or_else(Deadline::new);
-        self.ask(&Asked { method, parameters, more: true }, &[], deadline)?;
-        let first = self.answer(deadline)?;
+        let asked = Asked { method, parameters, more: true };
+        self.ask(&asked, &[], deadline, &mut no_report)?;
+        let (first, _) = self.answer(deadline, &mut no_report)?;
         let mut watch = Watch { connection: self, answers: PhantomData };
-        Ok((watch.read(&first)?, watch))
+        Ok((watch.read(first)?, watch))
     }
 
     /// The socket, which reports the end of the daemon by a hang-up.
@@ -214,8 +201,9 @@ impl Connection {
         asked: &Asked<'_, P>,
         fds: &[BorrowedFd<'_>],
         deadline: Deadline,
+        reports: Reports<'_>,
     ) -> Result<(), Error> {
-        self.drop_late_answer(deadline)?;
+        self.drop_late_answer(deadline, reports)?;
         // An earlier wait may have taken all of the time.
         deadline.left()?;
         let mut text = message::write(asked)?;
@@ -246,18 +234,28 @@ impl Connection {
         Ok(())
     }
 
-    fn drop_late_answer(&mut self, deadline: Deadline) -> Result<(), Error> {
+    fn drop_late_answer(&mut self, deadline: Deadline, reports: Reports<'_>) -> Result<(), Error> {
         if self.is_unusable() {
             return Err(Error::Stale);
         }
         if self.is_late {
-            self.answer(deadline)?;
+            self.answer(deadline, reports)?;
         }
         Ok(())
     }
 
-    fn answer(&mut self, deadline: Deadline) -> Result<Frame, Error> {
-        let answer = self.receive(deadline);
+    /// Converts the parameters of an answer. The connection continues only after a refusal.
+    fn parameters<R: DeserializeOwned>(&mut self, answer: Answer) -> Result<R, Error> {
+        let parameters = answer.parameters();
+        parameters.inspect_err(|e| self.is_stale |= !matches!(e, Error::Refused(_)))
+    }
+
+    fn answer(
+        &mut self,
+        deadline: Deadline,
+        reports: Reports<'_>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        let answer = self.receive_among(deadline, reports);
         self.is_late = self.is_lasting && matches!(answer, Err(Error::TimedOut));
         if answer.is_err() && !self.is_late {
             self.is_stale = true;
@@ -266,6 +264,20 @@ impl Connection {
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
         answer
+    }
+
+    /// Receives the answer to a call. Passes on the reports before it.
+    fn receive_among(
+        &mut self,
+        deadline: Deadline,
+        reports: Reports<'_>,
+    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
+        loop {
+            let frame = self.receive(deadline)?;
+            if let Some(answer) = reports(Answer::read(&frame.text)?)? {
+                return Ok((answer, frame.fds));
+            }
+        }
     }
 
     fn receive(&mut self, deadline: Deadline) -> Result<Frame, Error> {
@@ -294,7 +306,17 @@ pub fn is_closed(socket: impl AsFd) -> bool {
     poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// The repeated answers to one call, after the first one.
+/// Takes the reports of a [`Watch`] out of the received messages, and returns the others, which are
+/// answers to calls.
+type Reports<'a> = &'a mut dyn FnMut(Answer) -> Result<Option<Answer>, Error>;
+
+/// On a connection without a watch, each message is the answer to a call.
+fn no_report(answer: Answer) -> Result<Option<Answer>, Error> {
+    Ok(Some(answer))
+}
+
+/// The repeated answers to one call, after the first one: reports, on a connection that carries
+/// other calls as well.
 #[derive(Debug)]
 pub struct Watch<R> {
     connection: Connection,
@@ -302,7 +324,8 @@ pub struct Watch<R> {
 }
 
 impl<R: DeserializeOwned> Watch<R> {
-    /// The next answer, if it has arrived. Does not wait; `poll(2)` on the socket does.
+    /// The next report, if it has arrived. Does not wait; `poll(2)` on the socket does. Drops the
+    /// answer to a call that has timed out.
     ///
     /// # Errors
     /// [`Error::Refused`], and [`Error::Closed`] if the daemon has ended.
@@ -310,14 +333,53 @@ impl<R: DeserializeOwned> Watch<R> {
         if self.connection.is_unusable() {
             return Err(Error::Stale);
         }
-        match self.find() {
-            Ok(None) => Ok(None),
-            Ok(Some(frame)) => self.read(&frame).map(Some),
-            Err(e) => {
-                self.connection.is_stale = true;
-                Err(e)
+        loop {
+            let found = self
+                .find()
+                .and_then(|frame| frame.map(|frame| Answer::read(&frame.text)).transpose());
+            match found.inspect_err(|_| self.connection.is_stale = true)? {
+                None => return Ok(None),
+                Some(late) if self.connection.is_late && !late.continues => {
+                    self.connection.is_late = false;
+                }
+                Some(report) => return self.read(report).map(Some),
             }
         }
+    }
+
+    /// Calls another method, as [`Connection::call`] does without descriptors. Passes reports that
+    /// arrive before the answer to `report`.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub fn call<P: Serialize, A: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: &P,
+        mut report: impl FnMut(R),
+    ) -> Result<A, Error> {
+        let mut reports = |answer: Answer| match answer.continues {
+            true => answer.parameters().map(&mut report).map(|()| None),
+            false => Ok(Some(answer)),
+        };
+        let answered = self.connection.call_among(method, parameters, &[], &mut reports);
+        answered.map(|(answer, _)| answer)
+    }
+
+    /// Sets the deadline of all calls until this function is called again.
+    pub fn set_deadline(&mut self, deadline: Deadline) {
+        self.connection.set_deadline(deadline);
+    }
+
+    /// Makes the connection continue after a timeout, as [`Connection::lasting`] does.
+    #[must_use]
+    pub fn lasting(self) -> Watch<R> {
+        Watch { connection: self.connection.lasting(), ..self }
+    }
+
+    /// Whether the answer to a call that has timed out is outstanding.
+    pub fn is_late(&self) -> bool {
+        self.connection.is_late
     }
 
     /// Reads available data without waiting.
@@ -338,12 +400,13 @@ impl<R: DeserializeOwned> Watch<R> {
         }
     }
 
-    /// Ends the watch after an error, including a refusal.
-    fn read(&mut self, frame: &Frame) -> Result<R, Error> {
+    /// Ends the watch after an error, including a refusal, and after the last report.
+    fn read(&mut self, report: Answer) -> Result<R, Error> {
         self.connection.is_stale = true;
-        let (answer, continues) = message::read_answer(&frame.text)?;
+        let continues = report.continues;
+        let parameters = report.parameters()?;
         self.connection.is_stale = !continues;
-        Ok(answer)
+        Ok(parameters)
     }
 }
 

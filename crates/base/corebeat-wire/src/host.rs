@@ -194,7 +194,7 @@ pub struct Retreated {
 }
 
 /// The method `WatchClaims`, which is called with `more`. Its first answer, for claim 0, confirms
-/// the subscription.
+/// the subscription. Answers to later calls come between the reports.
 pub const WATCH_CLAIMS: &str = "io.corebeat.Host.WatchClaims";
 /// Repeated result of [`WATCH_CLAIMS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

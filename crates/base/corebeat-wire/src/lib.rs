@@ -57,7 +57,8 @@
 //! signals the thread receives (`signals_do_not_extend_the_wait`); with a [`Deadline`], several
 //! calls together wait until then (`call_after_its_deadline_is_not_sent`). Calls are answered in
 //! order, and the client of this crate sends a call only after it has received the preceding
-//! answer.
+//! answer. On a connection with a [`Watch`], answers to calls come between its reports, which
+//! `continues` distinguishes (`answers_to_calls_come_between_reports_of_a_watch`).
 
 mod client;
 mod deadline;

@@ -166,31 +166,43 @@ pub fn refuse(refusal: &Refusal) -> Result<Vec<u8>, Error> {
     write(refusal)
 }
 
-/// Parses an answer into its parameters, and whether further answers follow.
-///
-/// # Errors
-/// [`Error::Refused`], and [`Error::Garbled`].
-pub(crate) fn read_answer<R: DeserializeOwned>(text: &[u8]) -> Result<(R, bool), Error> {
-    #[derive(Deserialize)]
-    struct Answer {
-        error: Option<String>,
-        #[serde(default)]
-        parameters: Value,
-        #[serde(default)]
-        continues: bool,
+/// An answer as received by a client.
+#[derive(Deserialize)]
+pub(crate) struct Answer {
+    error: Option<String>,
+    #[serde(default)]
+    parameters: Value,
+    /// Whether further answers to the same call follow.
+    #[serde(default)]
+    pub(crate) continues: bool,
+}
+
+impl Answer {
+    /// Parses the text of a message.
+    ///
+    /// # Errors
+    /// [`Error::Garbled`].
+    pub(crate) fn read(text: &[u8]) -> Result<Answer, Error> {
+        read(text)
     }
-    let mut answer: Answer = read(text)?;
-    if answer.parameters.is_null() {
-        answer.parameters = Value::Object(serde_json::Map::new());
-    }
-    if let Some(error) = answer.error {
-        let said = format!("{error} {}", answer.parameters);
-        let whole = serde_json::json!({ "error": error, "parameters": answer.parameters });
+
+    /// Converts the parameters.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], and [`Error::Garbled`].
+    pub(crate) fn parameters<R: DeserializeOwned>(self) -> Result<R, Error> {
+        let parameters = match self.parameters {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            given => given,
+        };
+        let Some(error) = self.error else {
+            return serde_json::from_value(parameters).map_err(garbled);
+        };
+        let said = format!("{error} {parameters}");
+        let whole = serde_json::json!({ "error": error, "parameters": parameters });
         let refusal: Result<Refusal, _> = serde_json::from_value(whole);
-        return Err(refusal.map_or(Error::Garbled(said), Error::Refused));
+        Err(refusal.map_or(Error::Garbled(said), Error::Refused))
     }
-    let parameters = serde_json::from_value(answer.parameters).map_err(garbled)?;
-    Ok((parameters, answer.continues))
 }
 
 pub(crate) fn write<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {

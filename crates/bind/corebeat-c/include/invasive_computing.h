@@ -19,9 +19,8 @@
  * <errno.h>; corebeat_why() returns the reason. The numbers are the same with and without a daemon:
  *   EINVAL     an argument is invalid, or the claim is NULL; the claim is unchanged
  *   EPERM      the claim belongs to the parent process: begin another claim in the child
- *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 128 claims, 64
- *              connections (two of each claim) or 1,000 calls a second, or all users have 512
- *              claims
+ *   ENOSPC     this process has 16 claims; or, with the daemon, its user has 64 connections (one of
+ *              each claim) or 1,000 calls a second, or all users have 512 claims
  *   ETIMEDOUT  the daemon does not answer within 2 s: it may be stopped
  *   EIO        the daemon's answer is invalid
  * A failed system call returns its own number, such as EMFILE, or EACCES for a socket that this
@@ -70,9 +69,9 @@ int corebeat_heed(corebeat_claim *claim, int *changed);
 /* Number of CPUs; 0 for NULL and in a child of fork(). The numbers of the first `len` CPUs are
  * written to `cpus`, unless it is NULL. */
 size_t corebeat_claim_cpus(const corebeat_claim *claim, unsigned *cpus, size_t len);
-/* A descriptor that is readable (poll, epoll) when a request of the arbiter is pending or the daemon
- * has ended; -1 for NULL. Do not read from it: call corebeat_claim_poll(). The claim has the same
- * descriptor until its end, also when it moves to another daemon or to this process. */
+/* A descriptor that is readable (poll, epoll) when a request of the arbiter is pending or the
+ * daemon has ended; -1 for NULL. Do not read from it: call corebeat_claim_poll(). The claim has the
+ * same descriptor until its end, also when it moves to another daemon or to this process. */
 int corebeat_claim_fd(const corebeat_claim *claim);
 /* Releases all CPUs and frees the claim. Does nothing for NULL. */
 void corebeat_claim_end(corebeat_claim *claim);

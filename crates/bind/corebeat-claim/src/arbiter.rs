@@ -6,7 +6,8 @@ use crate::{Ask, Error, Numa, Retreat};
 use corebeat_machine::{CpuId, CpuSet};
 use corebeat_sync::quiet;
 use corebeat_wire::{Connection, Deadline, Watch, host};
-use rustix::fd::OwnedFd;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -20,22 +21,26 @@ pub(crate) enum ArbiterConnection {
 /// A claim of the daemon.
 #[derive(Debug)]
 pub(crate) struct DaemonClaim {
-    calls: Connection,
-    changes: Box<Watch<host::ClaimChange>>,
+    /// The connection, which carries the calls for the claim and the reports of its changes.
+    connection: Box<Watch<host::ClaimChange>>,
     claim: u64,
+    /// Raised by a report among the answers, which no longer makes the socket readable.
+    signal: Arc<Signal>,
+    /// A report has arrived that no poll has applied yet.
+    is_affected: bool,
     /// A call has timed out: the daemon may have executed it since, and the CPUs of the claim may
     /// be others than this process assumes.
     is_outdated: bool,
 }
 
 impl ArbiterConnection {
-    /// Creates a claim, whose changes raise the signal if it is of this process.
+    /// Creates a claim, whose changes raise the signal or make its socket readable.
     pub(crate) fn begin(
         ask: &Ask,
         signal: &Arc<Signal>,
         deadline: Deadline,
     ) -> Result<(ArbiterConnection, Vec<CpuId>), Error> {
-        match ArbiterConnection::begin_at_daemon(ask, deadline) {
+        match ArbiterConnection::begin_at_daemon(ask, signal, deadline) {
             Ok(Some(begun)) => return Ok(begun),
             // The daemon may end after it has accepted the connection.
             Err(why) if !why.is_end_of_daemon() => return Err(why),
@@ -48,17 +53,25 @@ impl ArbiterConnection {
     /// Creates a claim at the daemon. `None` if no daemon runs.
     pub(crate) fn begin_at_daemon(
         ask: &Ask,
+        signal: &Arc<Signal>,
         deadline: Deadline,
     ) -> Result<Option<(ArbiterConnection, Vec<CpuId>)>, Error> {
-        let Some(mut calls) = Connection::open_until(deadline)? else { return Ok(None) };
+        let Some(connection) = Connection::open_until(deadline)? else { return Ok(None) };
         // The watch starts before the claim exists, so that no report is missed. Its first answer
         // confirms it.
-        let (_, changes) = calls.another()?.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
-        let (host::Invaded { claim, cpus }, _) =
-            calls.call(host::INVADE, &to_wire(None, ask), &[])?;
-        // A stopped daemon must not cost the process its claim, which would exist beside a new one.
-        let (calls, changes) = (calls.lasting(), Box::new(changes));
-        let claim = DaemonClaim { calls, changes, claim, is_outdated: false };
+        let (_, mut connection) = connection.watch(host::WATCH_CLAIMS, &host::Nothing {})?;
+        // Reports before the answer are about other claims of the process.
+        let begun = connection.call(host::INVADE, &to_wire(None, ask), |_| ());
+        let host::Invaded { claim, cpus } = begun?;
+        let claim = DaemonClaim {
+            // A stopped daemon must not cost the process its claim, which would exist beside a new
+            // one.
+            connection: Box::new(connection.lasting()),
+            claim,
+            signal: signal.clone(),
+            is_affected: false,
+            is_outdated: false,
+        };
         Ok(Some((ArbiterConnection::Daemon(claim), list(cpus))))
     }
 
@@ -66,10 +79,10 @@ impl ArbiterConnection {
         matches!(self, ArbiterConnection::LocalClaim(_))
     }
 
-    /// The socket on which the daemon reports changes.
+    /// The socket on which the daemon reports changes and its end.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            ArbiterConnection::Daemon(own) => Some(own.changes.as_fd()),
+            ArbiterConnection::Daemon(own) => Some(own.connection.as_fd()),
             ArbiterConnection::LocalClaim(_) => None,
         }
     }
@@ -82,15 +95,15 @@ impl ArbiterConnection {
     /// Sets the deadline of the next calls.
     pub(crate) fn set_deadline(&mut self, deadline: Deadline) {
         if let ArbiterConnection::Daemon(claim) = self {
-            claim.calls.set_deadline(deadline);
+            claim.connection.set_deadline(deadline);
         }
     }
 
     pub(crate) fn invade(&mut self, ask: &Ask) -> Result<Vec<CpuId>, Error> {
         match self {
             ArbiterConnection::Daemon(own) => {
-                let invaded = own.calls.call(host::INVADE, &to_wire(Some(own.claim), ask), &[]);
-                let host::Invaded { cpus, .. } = own.checked(invaded)?;
+                let asked = to_wire(Some(own.claim), ask);
+                let host::Invaded { cpus, .. } = own.call(host::INVADE, &asked)?;
                 Ok(own.updated(cpus))
             }
             ArbiterConnection::LocalClaim(local) => local.invade(ask),
@@ -122,13 +135,21 @@ impl ArbiterConnection {
 }
 
 impl DaemonClaim {
-    /// Checks the answer to a call.
-    fn checked<R>(
+    fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
-        answer: Result<(R, Vec<OwnedFd>), corebeat_wire::Error>,
+        method: &str,
+        parameters: &P,
     ) -> Result<R, Error> {
+        let DaemonClaim { connection, claim, signal, is_affected, .. } = self;
+        let report = |change: host::ClaimChange| {
+            if change.claim == *claim {
+                *is_affected = true;
+                signal.raise();
+            }
+        };
+        let answer = connection.call(method, parameters, report);
         self.is_outdated |= matches!(answer, Err(corebeat_wire::Error::TimedOut));
-        Ok(answer?.0)
+        Ok(answer?)
     }
 
     /// The present CPUs, which the daemon has sent.
@@ -144,38 +165,44 @@ impl DaemonClaim {
             Retreat::Cpus(cpus) => (None, Some(numbers(&cpus))),
         };
         let retreat = host::Retreat { claim: self.claim, to, cpus };
-        let retreated = self.calls.call(host::RETREAT, &retreat, &[]);
-        let host::Retreated { cpus } = self.checked(retreated)?;
+        let host::Retreated { cpus } = self.call(host::RETREAT, &retreat)?;
         Ok(self.updated(cpus))
     }
 
     fn poll(&mut self) -> Result<Option<Vec<CpuId>>, Error> {
-        let mut is_affected = false;
-        while let Some(change) = self.changes.try_next()? {
-            is_affected |= change.claim == self.claim;
+        while let Some(change) = self.connection.try_next()? {
+            self.is_affected |= change.claim == self.claim;
         }
-        is_affected = is_affected || (self.is_outdated && self.calls.is_settled()?);
-        if !is_affected {
+        if !self.is_affected && (!self.is_outdated || self.connection.is_late()) {
             return Ok(None);
         }
-        // A report may be older than the last request, because the two connections are not ordered.
-        let listed = self.calls.call(host::LIST_CLAIMS, &host::Nothing {}, &[]);
-        let host::Claims { claims } = self.checked(listed)?;
+        self.is_affected = false;
+        self.apply().map(Some).inspect_err(|_| {
+            // The next poll applies the changes.
+            self.is_affected = true;
+            self.signal.raise();
+        })
+    }
+
+    /// Queries the present CPUs, and releases those that the daemon requests. The contents of a
+    /// report do not suffice: it may be older than the last request.
+    fn apply(&mut self) -> Result<Vec<CpuId>, Error> {
+        let host::Claims { claims } = self.call(host::LIST_CLAIMS, &host::Nothing {})?;
         let Some(own) = claims.into_iter().find(|own| own.claim == self.claim) else {
-            return Ok(Some(self.updated(vec![])));
+            return Ok(self.updated(vec![]));
         };
-        let Some(keep) = own.keep else { return Ok(Some(self.updated(own.cpus))) };
+        let Some(keep) = own.keep else { return Ok(self.updated(own.cpus)) };
         let back = own.cpus.into_iter().filter(|cpu| !keep.contains(cpu)).map(CpuId).collect();
-        self.retreat(Retreat::Cpus(back)).map(Some)
+        self.retreat(Retreat::Cpus(back))
     }
 
     fn end(self) {
         // A claim without CPUs has ended. If the daemon has ended, so has the claim.
         let nothing = host::Retreat { claim: self.claim, to: Some(0), cpus: None };
-        let mut calls = self.calls;
+        let mut connection = self.connection;
         let mut is_late = move || {
-            calls.set_deadline(Deadline::new());
-            let ended = calls.call::<_, host::Retreated>(host::RETREAT, &nothing, &[]);
+            connection.set_deadline(Deadline::new());
+            let ended = connection.call::<_, host::Retreated>(host::RETREAT, &nothing, |_| ());
             matches!(ended, Err(corebeat_wire::Error::TimedOut))
         };
         // The daemon keeps the claim as long as the process has another connection, and ends the

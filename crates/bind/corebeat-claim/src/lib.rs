@@ -46,7 +46,11 @@
 //!    its parent (`child_of_fork_has_and_grants_no_cpu_of_its_parent`).
 //! 2. A claim that has a CPU keeps at least one until it is dropped (`retreat_to_zero_keeps_one`).
 //! 3. A claim ends with its program, whatever the cause: the daemon detects the end of the
-//!    connection.
+//!    connection, of which a claim has one (`claim_has_one_connection`).
+//! 4. A claim has the same descriptor until its end (`signal`;
+//!    `descriptor_of_a_claim_stays_in_an_epoll_set_when_the_claim_moves` in corebeat-c).
+//! 5. Each change of the state of a listener wakes its thread, so that the thread misses no step
+//!    (`listener`; `listener_is_called_after_a_failed_poll_that_no_call_of_it_has_caused`).
 //!
 //! # Failure
 //!
@@ -130,8 +134,8 @@ impl Claim {
     /// [`Error::System`].
     pub fn begin() -> Result<Claim, Error> {
         let ask = confined(Ask::new(1, 1))?;
-        let signal =
-            Arc::new(Signal::new().map_err(|e| Error::system("cannot create a claim", e))?);
+        let signal = Signal::new().map_err(|e| Error::system("cannot create a claim", e))?;
+        let signal = Arc::new(signal);
         let begun = ArbiterConnection::begin(&ask, &signal, Deadline::new())?;
         let (arbiter, cpus) = included(&signal, begun)?;
         Ok(Claim {
@@ -262,7 +266,7 @@ impl Claim {
             return;
         }
         let begun = self.present_ask().and_then(|ask| {
-            let begun = ArbiterConnection::begin_at_daemon(&ask, deadline)?;
+            let begun = ArbiterConnection::begin_at_daemon(&ask, &self.signal, deadline)?;
             begun.map(|begun| self.replace(begun)).transpose()
         });
         match begun {
@@ -347,9 +351,9 @@ impl Drop for Claim {
 
 impl AsFd for Claim {
     /// A descriptor that is readable (`poll(2)`, `epoll(7)`) when a request of the arbiter is
-    /// pending or the daemon has ended. If the process has other claims, it may be readable without
-    /// a reason. Do not read from it; call [`Claim::poll`]. The claim has the same descriptor until
-    /// it is dropped, also when it moves to another daemon or to this process.
+    /// pending or the daemon has ended, and sometimes without a reason. Do not read from it; call
+    /// [`Claim::poll`]. The claim has the same descriptor until it is dropped, also when it moves
+    /// to another daemon or to this process.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()
     }

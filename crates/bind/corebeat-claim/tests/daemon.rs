@@ -1,9 +1,9 @@
 //! Claims through a daemon, in this process.
 
-use corebeat_claim::{Ask, Claim, Error, Retreat};
+use corebeat_claim::{Ask, CLAIMS_MAX, Claim, Error, Retreat};
 use corebeat_daemon::{Daemon, Options, Scope};
 use corebeat_wire::{Call, Connection, Filled, Frame, Reader, Writer, answer, host};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -52,7 +52,7 @@ fn claims() -> Vec<usize> {
     listed.unwrap().0.claims.iter().map(|own| own.cpus.len()).collect()
 }
 
-/// Waits until a claim has changed. Reports for other claims of the process wake it, too.
+/// Waits until a claim has changed. The descriptor may be readable without a change.
 fn wait_for_change(claim: &mut Claim) {
     loop {
         rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&*claim, PollFlags::IN)], None))
@@ -184,6 +184,45 @@ fn listener_is_called_when_a_daemon_ends_starts_or_does_not_answer() {
     drop(silent);
     follow(&mut claim, &calls).unwrap();
     assert_eq!(claim.cpus().len(), 1);
+}
+
+#[test]
+fn claim_has_one_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _alone = alone_with(&socket);
+    let daemon = Running::start(&socket);
+    let claims: Vec<Claim> = (0..CLAIMS_MAX).map(|_| Claim::begin().unwrap()).collect();
+    let mut connection = Connection::open().unwrap().unwrap();
+    let status = connection.call::<_, host::Status>(host::STATUS, &host::Nothing {}, &[]);
+    let host::Status { claims: count, clients, .. } = status.unwrap().0;
+    assert_eq!((count as usize, clients as usize), (CLAIMS_MAX, CLAIMS_MAX + 1));
+    drop(claims);
+    daemon.end();
+}
+
+#[test]
+fn claim_is_not_woken_by_changes_of_others_of_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _alone = alone_with(&socket);
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let daemon = Running::start(&socket);
+    // The daemon would report to the first connection first.
+    let unaffected = Claim::begin().unwrap();
+    let mut others = Claim::begin().unwrap();
+    others.invade(Ask::new(1, 1000)).unwrap();
+    let mut waiting = Claim::begin().unwrap();
+    assert!(waiting.cpus().is_empty());
+    drop(others);
+    wait_for_change(&mut waiting);
+    let mut ready = [PollFd::new(&unaffected, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(poll(&mut ready, Some(&at_once)).unwrap(), 0);
+    drop((unaffected, waiting));
+    daemon.end();
 }
 
 /// A daemon that creates a claim of CPU 0, and answers no later call for it.

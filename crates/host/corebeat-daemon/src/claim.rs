@@ -40,6 +40,11 @@ impl ClaimTable {
         self.claims.owners().count()
     }
 
+    /// Whether a claim has not ended.
+    pub(crate) fn has(&self, claim: u64) -> bool {
+        self.claims.owner(ClaimId(claim)).is_some()
+    }
+
     /// Processes with claims.
     pub(crate) fn owners(&self) -> impl Iterator<Item = i32> + '_ {
         self.claims.owners().filter_map(|(_, owner)| i32::try_from(owner).ok())

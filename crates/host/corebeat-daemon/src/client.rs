@@ -2,10 +2,14 @@
 
 use crate::closer;
 use crate::host::{Handled, Host};
-use crate::limit::{CALLS_OF_CLIENT, CALLS_OF_USER, PATIENCE_NS, PAUSE_NS, Pace};
+use crate::limit::{
+    CALLS_OF_CLIENT, CALLS_OF_USER, PATIENCE_NS, PAUSE_NS, Pace, REPORTS_WAITING_MAX,
+};
 use crate::peer::Peer;
 use crate::session::Session;
-use corebeat_wire::{Error, Filled, Frame, Reader, Refusal, Writer, refuse};
+use corebeat_wire::host::ClaimChange;
+use corebeat_wire::{Error, Filled, Frame, Reader, Refusal, Writer, answer, refuse};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Reason for the end of a connection.
@@ -41,6 +45,11 @@ pub(crate) struct Client {
     pub(crate) session: Session,
     reader: Reader,
     writer: Writer,
+    /// The last report about each claim that waits until the peer has read the preceding ones.
+    reports: BTreeMap<u64, ClaimChange>,
+    /// Whether an answer is unread, and not only reports: these wait for as long as a program runs
+    /// without a poll.
+    owes_answer: bool,
     pace: Pace,
     /// End of a pause after too many calls, in nanoseconds.
     paused_until_ns: u64,
@@ -56,6 +65,8 @@ impl Client {
             session,
             reader: Reader::new(),
             writer: Writer::new(),
+            reports: BTreeMap::new(),
+            owes_answer: false,
             pace: Pace::default(),
             paused_until_ns: 0,
             stalled_since_ns: None,
@@ -99,7 +110,7 @@ impl Client {
         now_ns: u64,
         served: &mut Served,
     ) -> Result<(), Gone> {
-        self.writer.flush(self.socket.as_fd())?;
+        self.flush()?;
         // Calls may have been left over from a pause.
         self.answer(host, of_user, now_ns, served)?;
         if may_read && self.is_readable(now_ns) {
@@ -111,7 +122,7 @@ impl Client {
         }
         // Only a complete message restarts the time limit.
         let is_stalled =
-            self.has_output() || (self.reader.is_within_message() && self.is_readable(now_ns));
+            self.owes_answer || (self.reader.is_within_message() && self.is_readable(now_ns));
         match self.stalled_since_ns.filter(|_| is_stalled) {
             Some(since_ns) if now_ns >= since_ns + PATIENCE_NS => {
                 Err(Gone::Dropped("a message stays incomplete, or answers stay unread".into()))
@@ -123,17 +134,30 @@ impl Client {
         }
     }
 
-    /// Sends a message that does not answer the present call.
+    /// Reports a change of a claim. While the peer does not read, the change replaces an earlier
+    /// one of the same claim.
     ///
     /// # Errors
-    /// Too much text waits already: the connection has ended.
-    pub(crate) fn send(&mut self, text: Vec<u8>, now_ns: u64) -> Result<(), Gone> {
-        self.writer.push(Frame { text, fds: vec![] })?;
-        self.writer.flush(self.socket.as_fd())?;
-        if self.has_output() {
-            self.stalled_since_ns.get_or_insert(now_ns);
+    /// The connection has ended, or reports of too many claims wait already.
+    pub(crate) fn report(&mut self, change: ClaimChange) -> Result<(), Gone> {
+        self.reports.insert(change.claim, change);
+        if self.reports.len() > REPORTS_WAITING_MAX {
+            return Err(Error::Full.into());
         }
-        Ok(())
+        self.flush()
+    }
+
+    /// Sends waiting text, and then waiting reports one by one.
+    fn flush(&mut self) -> Result<(), Gone> {
+        loop {
+            self.writer.flush(self.socket.as_fd())?;
+            if self.has_output() {
+                return Ok(());
+            }
+            self.owes_answer = false;
+            let Some((_, change)) = self.reports.pop_first() else { return Ok(()) };
+            self.writer.push(Frame { text: answer(&change, true)?, fds: vec![] })?;
+        }
     }
 
     fn answer(
@@ -174,7 +198,8 @@ impl Client {
             served.answered += u64::from(!is_refused);
             if let Some(answer) = answer {
                 self.writer.push(answer)?;
-                self.writer.flush(self.socket.as_fd())?;
+                self.owes_answer = true;
+                self.flush()?;
             }
         }
         Ok(())
@@ -190,5 +215,61 @@ impl Drop for Client {
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_machine::Topology;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn change(claim: u64, cpu: u32) -> ClaimChange {
+        ClaimChange { claim, cpus: vec![cpu], deadline_ms: None }
+    }
+
+    #[test]
+    fn last_report_about_each_claim_waits_until_the_peer_reads_it() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let peer = Peer::of(near.as_fd()).unwrap();
+        let identity = corebeat_heartbeat::Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() };
+        let session = Session::new(identity);
+        let mut host = Host::new(Topology::flat(1));
+        host.enter(&session);
+        let mut client = Client::new(near, peer, session);
+        let mut serve = |client: &mut Client, now_ns| {
+            let mut served = Served::default();
+            client.serve(&mut host, &mut Pace::default(), true, now_ns, &mut served).unwrap();
+        };
+        serve(&mut client, 1);
+        while client.reports.is_empty() {
+            client.report(change(1, 0)).unwrap();
+        }
+        client.report(change(2, 5)).unwrap();
+        client.report(change(1, 7)).unwrap();
+        assert_eq!(client.reports.len(), 2);
+        for patience in [2, 3] {
+            serve(&mut client, patience * PATIENCE_NS);
+        }
+
+        let (mut reader, mut last) = (Reader::new(), BTreeMap::new());
+        while reader.fill(far.as_fd()).unwrap() == Filled::Some {
+            while let Some(frame) = reader.take().unwrap() {
+                let report: serde_json::Value = serde_json::from_slice(&frame.text).unwrap();
+                let change: ClaimChange =
+                    serde_json::from_value(report["parameters"].clone()).unwrap();
+                last.insert(change.claim, change.cpus);
+            }
+            serve(&mut client, 4 * PATIENCE_NS);
+        }
+        assert_eq!(last, [(1, vec![7]), (2, vec![5])].into());
+
+        while client.reports.is_empty() {
+            client.report(change(1, 0)).unwrap();
+        }
+        let full = (2..).find_map(|claim| client.report(change(claim, 0)).err()).unwrap();
+        assert!(matches!(full, Gone::Dropped(_)));
+        assert_eq!(client.reports.len(), REPORTS_WAITING_MAX + 1);
     }
 }

@@ -22,7 +22,7 @@ use corebeat_host::Periods;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
 use corebeat_web::{Claim, Decision, Outcome, Update};
-use corebeat_wire::{Refusal, answer, host, refuse};
+use corebeat_wire::{Refusal, host, refuse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -457,7 +457,7 @@ impl Daemon {
         ids.into_iter().for_each(|id| self.serve_client(id, PollFlags::empty(), now_ns));
     }
 
-    /// Sends changes of claims to their processes. Closes connections that do not read; this may
+    /// Sends changes of claims to their processes. Closes connections that have failed; this may
     /// change claims again.
     fn send_claim_changes(&mut self, now_ns: u64) {
         loop {
@@ -466,16 +466,12 @@ impl Daemon {
                 return;
             }
             for (pid, change) in changes {
-                let watches =
-                    |c: &&mut Client| c.session.watches_claims && c.session.peer.pid == pid;
                 let mut gone = Vec::new();
                 for (&id, client) in self.clients.iter_mut() {
-                    if !watches(&client) {
+                    if !client.session.receives(pid, change.claim) {
                         continue;
                     }
-                    let sent = answer(&change, true)
-                        .map_err(Gone::from)
-                        .and_then(|text| client.send(text, now_ns));
+                    let sent = client.report(change.clone());
                     gone.extend(sent.err().map(|why| (id, why)));
                 }
                 gone.into_iter().for_each(|(id, why)| self.close_client(id, why, now_ns));

@@ -140,10 +140,7 @@ impl Host {
             host::DETACH => self.detach(session, call.parameters()?),
             host::SET_GOAL => self.set_goal(session, call.parameters()?),
             host::LIST_GROUPS => self.list_groups(session, call.parameters()?),
-            host::INVADE => {
-                let asked = call.parameters()?;
-                self.arbiter.invade(session.peer, asked, now_ns).and_then(|invaded| plain(&invaded))
-            }
+            host::INVADE => self.invade(session, call.parameters()?, now_ns),
             host::RETREAT => {
                 let asked = call.parameters()?;
                 self.arbiter
@@ -210,6 +207,19 @@ impl Host {
         let id = group_id(session, asked.owner, asked.group);
         self.registry.set_goal(session.peer, id, asked.goal.into()).map_err(refusal)?;
         plain(&host::Nothing {})
+    }
+
+    fn invade(
+        &mut self,
+        session: &mut Session,
+        asked: host::Invade,
+        now_ns: u64,
+    ) -> Result<Answer, Refusal> {
+        let invaded = self.arbiter.invade(session.peer, asked, now_ns)?;
+        // Without those that have ended, the set is as small as the number of claims of a process.
+        session.claims.retain(|claim| self.arbiter.has(*claim));
+        session.claims.insert(invaded.claim);
+        plain(&invaded)
     }
 
     fn list_groups(&self, session: &Session, asked: host::ListGroups) -> Result<Answer, Refusal> {

@@ -209,7 +209,7 @@ fn garbage_is_answered_or_dropped() {
         host.arbiter.tick(now_ns);
         for (_, change) in host.arbiter.take_changes() {
             if client.session.watches_claims && result.is_ok() {
-                result = client.send(serde_json::to_vec(&change).unwrap(), now_ns);
+                result = client.report(change);
             }
         }
         assert!(client.session.seats.len() <= SEATS_PER_CLIENT_MAX);

@@ -20,6 +20,8 @@ pub(crate) const SEATS_PER_CLIENT_MAX: usize = 64;
 pub(crate) const LIST_BYTES_MAX: usize = corebeat_wire::MESSAGE_BYTES_MAX - 1024;
 /// Largest number of claims of all processes of a user.
 pub(crate) const CLAIMS_PER_USER_MAX: usize = 128;
+/// Largest number of claims whose reports wait for a connection that does not read them.
+pub(crate) const REPORTS_WAITING_MAX: usize = 64;
 /// Time for a process to return CPUs.
 pub(crate) const SHRINK_NS: u64 = 500_000_000;
 /// Largest number of observed programs.
