@@ -23,8 +23,11 @@
 //! 4. A thread that ends leaves its groups (`threads_that_end_leave_their_groups`), and is not
 //!    cancelled within a call (`thread_is_not_cancelled_within_a_call`).
 //! 5. A child of fork ends a claim in C++ without the threads of its parent
-//!    (`child_of_fork_ends_a_claim_of_its_parent_whose_cpus_run_openmp`).
-//! 6. A failed transaction jumps only over frames that own no values with destructors (module
+//!    (`child_of_fork_ends_a_claim_of_its_parent_whose_cpus_run_openmp`), and runs transactions
+//!    with modules (`child_of_fork_runs_transactions_whatever_locks_of_modules_were_held`).
+//! 6. A claim has one descriptor
+//!    (`descriptor_of_a_claim_stays_in_an_epoll_set_when_the_claim_moves`).
+//! 7. A failed transaction jumps only over frames that own no values with destructors (module
 //!    `stm`).
 
 #![allow(non_camel_case_types, reason = "names of C")]

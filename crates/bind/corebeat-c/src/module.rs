@@ -9,6 +9,7 @@ use crate::stm::{
     Callback, stm_create_specific, stm_get_attributes, stm_get_specific, stm_register,
     stm_set_specific,
 };
+use corebeat_sync::fork::ForkMutex;
 use corebeat_trace::ticks;
 use std::collections::BTreeMap;
 use std::ffi::{
@@ -16,7 +17,6 @@ use std::ffi::{
 };
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 /// The key of a module's data; -1 before the module is set up.
 struct Key(AtomicI32);
@@ -113,10 +113,10 @@ struct Block {
 }
 
 /// Samples of all threads by `id`.
-static BLOCKS: Mutex<BTreeMap<c_int, Block>> = Mutex::new(BTreeMap::new());
+static BLOCKS: ForkMutex<BTreeMap<c_int, Block>> = ForkMutex::new(BTreeMap::new());
 
 /// The arguments of `mod_ab_init`.
-static CHOICE: Mutex<(u32, Option<extern "C" fn() -> c_int>)> = Mutex::new((PERIOD, None));
+static CHOICE: ForkMutex<(u32, Option<extern "C" fn() -> c_int>)> = ForkMutex::new((PERIOD, None));
 
 static LENGTHS: Key = Key::new();
 
@@ -174,7 +174,7 @@ unsafe extern "C" fn start_block(_: *mut c_void) {
     // SAFETY: set up with this type.
     let lengths = unsafe { LENGTHS.get::<Lengths>("mod_ab_init") };
     if lengths.period == 0 {
-        (lengths.period, lengths.is_valid) = *CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
+        (lengths.period, lengths.is_valid) = *CHOICE.lock();
         let seed = (&raw const *lengths).addr() as u64;
         lengths.random = fastrand::Rng::with_seed(seed);
     }
@@ -194,7 +194,7 @@ unsafe extern "C" fn end_block(_: *mut c_void) {
     if lengths.valid.is_multiple_of(lengths.period) {
         // SAFETY: the thread has transactions.
         let id = unsafe { stm_get_attributes() }.id();
-        let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = BLOCKS.lock();
         blocks.entry(id).or_default().add(length as f64, &mut lengths.random);
     }
 }
@@ -208,7 +208,7 @@ unsafe extern "C" fn drop_lengths(_: *mut c_void) {
 #[unsafe(no_mangle)]
 pub extern "C" fn mod_ab_init(freq: c_int, check: Option<extern "C" fn() -> c_int>) {
     let period = u32::try_from(freq).ok().filter(|period| *period > 0).unwrap_or(PERIOD);
-    *CHOICE.lock().unwrap_or_else(PoisonError::into_inner) = (period, check);
+    *CHOICE.lock() = (period, check);
     LENGTHS.set_up::<Lengths>(
         "mod_ab_init",
         drop_lengths,
@@ -219,7 +219,7 @@ pub extern "C" fn mod_ab_init(freq: c_int, check: Option<extern "C" fn() -> c_in
 /// See `mod_ab.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stm_get_ab_stats(id: c_int, stats: *mut stm_ab_stats_t) -> c_int {
-    let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut blocks = BLOCKS.lock();
     let Some(block) = blocks.get_mut(&id) else { return 0 };
     block.kept.sort_by(f64::total_cmp);
     let of_the_rest = block.samples.saturating_sub(1).max(1) as f64;

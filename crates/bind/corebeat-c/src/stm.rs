@@ -14,6 +14,7 @@
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
 use corebeat_stm::word::{Words, time};
 use corebeat_stm::{Aborts, Cause, reclaim};
+use corebeat_sync::fork::ForkMutex;
 use std::cell::Cell;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
@@ -24,7 +25,6 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("parts of words are supported only on little-endian processors");
@@ -328,13 +328,9 @@ unsafe impl Send for Call {}
 
 const NONE: Call = Call { function: None, argument: null_mut() };
 
-static MODULES: Mutex<[[Call; MODULES_MAX]; 6]> = Mutex::new([[NONE; MODULES_MAX]; 6]);
+static MODULES: ForkMutex<[[Call; MODULES_MAX]; 6]> = ForkMutex::new([[NONE; MODULES_MAX]; 6]);
 static HAS_MODULES: AtomicBool = AtomicBool::new(false);
 static KEYS: AtomicUsize = AtomicUsize::new(0);
-
-fn modules() -> MutexGuard<'static, [[Call; MODULES_MAX]; 6]> {
-    MODULES.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[inline(always)]
 fn tell(event: Event) {
@@ -359,7 +355,7 @@ unsafe fn tell_start(tx: *mut stm_tx) {
 #[cold]
 fn tell_modules(event: Event) {
     // A copy, because no lock may be held while a callback of C aborts the transaction.
-    let calls: [Call; MODULES_MAX] = modules()[event as usize];
+    let calls: [Call; MODULES_MAX] = MODULES.lock()[event as usize];
     for call in calls {
         if let Some(function) = call.function {
             // SAFETY: C has passed both to `stm_register` for this purpose.
@@ -1020,7 +1016,7 @@ pub extern "C" fn stm_register(
     argument: *mut c_void,
 ) -> c_int {
     let functions = [on_thread_init, on_thread_exit, on_start, on_precommit, on_commit, on_abort];
-    let mut modules = modules();
+    let mut modules = MODULES.lock();
     let is_full = |calls: &[Call; MODULES_MAX]| calls.iter().all(|call| call.function.is_some());
     if functions
         .iter()

@@ -59,11 +59,12 @@ use crate::reads::Reads;
 pub use crate::report::{Attempts, Conflict, Place, Report, Transactions};
 use crate::slot::Slot;
 use crate::value::Value;
+use corebeat_sync::fork::ForkMutex;
+use corebeat_sync::shared_static;
 use corebeat_trace::{Event, emit, emit_all, ticks};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Number of consecutive short first attempts of which one has times.
 pub const TIMED_EVERY: u32 = 64;
@@ -385,8 +386,10 @@ fn is_same(
 /// Returns the number of a call site, from 1, which is the same for all threads; 0 if there are too
 /// many call sites.
 fn number(site: &'static Location<'static>) -> u16 {
-    static SITES: Mutex<Vec<&'static Location<'static>>> = Mutex::new(Vec::new());
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    shared_static! {
+        static SITES: ForkMutex<Vec<&'static Location<'static>>> = ForkMutex::new(Vec::new());
+    }
+    let mut sites = SITES.lock();
     let known = sites.iter().position(|known| *known == site);
     let index = known.unwrap_or_else(|| {
         if sites.len() < SITES_MAX {

@@ -16,15 +16,16 @@
 
 use crate::global::GLOBAL;
 use corebeat_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use corebeat_sync::fork::ForkMutex;
 use corebeat_sync::thread::{self, Thread};
 use corebeat_sync::wait::{self, Suspend};
-use corebeat_sync::{Arc, Mutex, asymmetric, const_unless_loom, lock};
+use corebeat_sync::{Arc, asymmetric, const_unless_loom};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Waiters {
     count: AtomicUsize,
-    list: Mutex<Vec<Waiter>>,
+    list: ForkMutex<Vec<Waiter>>,
 }
 
 struct Waiter {
@@ -92,7 +93,7 @@ impl Drop for Waiting {
 impl Waiters {
     const_unless_loom! {
         pub(crate) fn new() -> Self {
-            Waiters { count: AtomicUsize::new(0), list: Mutex::new(Vec::new()) }
+            Waiters { count: AtomicUsize::new(0), list: ForkMutex::new(Vec::new()) }
         }
     }
 
@@ -109,7 +110,7 @@ impl Waiters {
             None => Sleeper::Thread(thread::current()),
         };
         let signal = Arc::new(Signal { is_woken: AtomicBool::new(false), sleeper });
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         list.push(Waiter { signal: signal.clone(), bits });
         // Relaxed: the fence orders the store.
         self.count.store(list.len(), Ordering::Relaxed);
@@ -121,12 +122,12 @@ impl Waiters {
     /// Returns whether no thread or task waits.
     #[cfg(all(test, loom))]
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.list).is_empty() && self.count.load(Ordering::Relaxed) == 0
+        self.list.lock().is_empty() && self.count.load(Ordering::Relaxed) == 0
     }
 
     /// Removes a waiter that does not sleep.
     fn remove(&self, signal: &Arc<Signal>) {
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         list.retain(|waiter| !Arc::ptr_eq(&waiter.signal, signal));
         self.count.store(list.len(), Ordering::Relaxed);
     }
@@ -144,7 +145,7 @@ impl Waiters {
     #[cold]
     fn wake_some(&self, bits: u64) {
         let mut woken = Vec::new();
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         list.retain(|waiter| {
             let stays = waiter.bits & bits == 0;
             if !stays {
@@ -183,13 +184,13 @@ mod tests {
             Sleeper::Thread(thread) => thread.id() == own,
             Sleeper::Task(_) => false,
         };
-        lock(&GLOBAL.waiters.list).iter().any(is_own)
+        GLOBAL.waiters.list.lock().iter().any(is_own)
     }
 
     /// Returns whether a task is in the list. Only one of these tests has tasks.
     fn is_task_listed() -> bool {
         let is_task = |waiter: &Waiter| matches!(waiter.signal.sleeper, Sleeper::Task(_));
-        lock(&GLOBAL.waiters.list).iter().any(is_task)
+        GLOBAL.waiters.list.lock().iter().any(is_task)
     }
 
     #[test]

@@ -203,6 +203,12 @@ fn modules_and_unit_loads_in_c_agree_with_their_headers() {
     }
 }
 
+#[test]
+fn child_of_fork_runs_transactions_whatever_locks_of_modules_were_held() {
+    let output = compile_and_run("cc", "../tests/fork.c", &["-pthread"]);
+    assert_eq!(output, "every child has committed\n");
+}
+
 /// The functions of a header whose names start with one of these prefixes.
 fn functions(header: &str, prefixes: &[&str]) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include").join(header);
