@@ -164,6 +164,20 @@ fn forget_others() {
     with(|local| GLOBAL.registry.lock().forget_others(&local.public));
 }
 
+/// Arranges that each later child of fork deregisters the threads that do not exist there.
+fn forget_others_in_children() {
+    // Not an atomic of `corebeat_sync`, because the calls are not a part of models.
+    static IS_ARRANGED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    // Relaxed: the lock of each fork orders the call, which a thread that loads `true` does not
+    // repeat, with the registration of that thread. Not a `Once`: a child would find the `Once` of
+    // a thread that was within the call at the fork incomplete for ever. A repeated call has no
+    // effect.
+    if !IS_ARRANGED.load(std::sync::atomic::Ordering::Relaxed) {
+        fork::call_in_children(forget_others);
+        IS_ARRANGED.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// Returns whether light fences are free. The result does not change once a thread is registered,
 /// because a heavy fence precedes that.
 fn is_free() -> bool {
@@ -202,7 +216,7 @@ impl Local {
             asymmetric::heavy_fence();
         }
         wait::forbid(Span::Section, forbid_waiting);
-        fork::call_in_children(forget_others);
+        forget_others_in_children();
         let number = GLOBAL.registry.lock().enter(ptr::from_ref(&self.public));
         let entry = Some((number, ptr::from_ref(self)));
         if CLEANUP.try_with(|cleanup| cleanup.entry.set(entry)).is_ok() {
