@@ -1,16 +1,14 @@
 //! `corebeat daemon`: the service for a whole host or for one user, and its status.
 
+#[cfg_attr(not(feature = "all-commands"), path = "daemon/no_history.rs")]
+mod history;
 mod status;
 
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
-#[cfg(feature = "all-commands")]
-use corebeat_daemon::Log;
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
     Token, WebPage,
 };
-#[cfg(feature = "all-commands")]
-use corebeat_history::Recorder;
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
@@ -45,11 +43,8 @@ pub(crate) struct Options {
     /// Serve the web page only to browsers that have the token in this file
     #[arg(long, value_name = "FILE", requires = "web")]
     web_token: Option<PathBuf>,
-    /// Record the last day in this folder, for 'corebeat report' [default folder:
-    /// $COREBEAT_STATE_DIR, else /var/lib/corebeat (root) or $XDG_STATE_HOME/corebeat]
-    #[cfg(feature = "all-commands")]
-    #[arg(long, value_name = "DIR", num_args = 0..=1)]
-    history: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    history: history::Options,
     /// Sample the heartbeats every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 100,
@@ -268,27 +263,12 @@ pub(crate) fn main(options: Options) -> Done {
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()
         .map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
-    #[cfg(feature = "all-commands")]
-    let recorder = options.history.map(|dir| record(dir, &mut how)).transpose()?;
+    let history = options.history.start(&mut how)?;
     let ended = serve(how, stop.as_fd());
     // The daemon has undone its changes. Its last observations may wait for the disk.
-    #[cfg(feature = "all-commands")]
-    recorder.into_iter().for_each(Recorder::finish);
+    history.finish();
     ended?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Starts the thread that writes the history.
-#[cfg(feature = "all-commands")]
-fn record(dir: Option<PathBuf>, how: &mut How) -> Result<Recorder, Failure> {
-    let dir = dir.map_or_else(state_dir, Ok)?;
-    let log = Log::new(how.log);
-    let report = move |line| log.write(Level::Warning, line);
-    let started = Recorder::start(dir, report);
-    let (updates, recorder) =
-        started.map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))?;
-    how.history = Some(updates);
-    Ok(recorder)
 }
 
 fn serve(how: How, stop: BorrowedFd<'_>) -> Result<(), Failure> {
