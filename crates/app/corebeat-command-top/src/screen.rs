@@ -293,16 +293,21 @@ impl Screen {
     pub(crate) fn head(&self, view: &View) -> Line<'static> {
         let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "?".into(), |c| format!("{c:.2}"));
         // The two values come from clocks of different resolution; their sum may exceed the CPUs.
-        let busy = view
-            .busy
-            .zip(view.others_busy)
-            .map(|(shown, others)| (shown + others).min(view.cpus as f64));
+        let sum = |shown: f64, others: f64| (shown + others).min(view.cpus as f64);
+        let busy = match view.busy.zip(view.others_busy) {
+            Some((shown, others)) => format!("{:.2}", sum(shown, others)),
+            // The times of a thread that has just started, for example, are unknown.
+            None => match sum(view.busy_min, view.others_busy.unwrap_or(0.0)) {
+                known if known > 0.0 => format!("≥{known:.2}"),
+                _ => "?".into(),
+            },
+        };
         let threads: usize = view.programs.iter().map(|p| p.threads.len()).sum();
         let own = if view.span_s > 0.0 { view.watching_cpu_s / view.span_s * 100.0 } else { 0.0 };
         Line::from(format!(
             "{} CPUs: {} busy, others {}  {}, {}  every {} s  own CPU {own:.1}%",
             view.cpus,
-            cpus(busy),
+            busy,
             cpus(view.others_busy),
             count(view.programs.len(), if self.named { "program" } else { "process" }),
             count(threads, "thread"),
@@ -460,6 +465,7 @@ mod tests {
             span_s: 1.0,
             cpus: 2,
             busy: Some(1.0),
+            busy_min: 1.0,
             others_busy: Some(0.25),
             others_runnable: Some(0.5),
             watching_cpu_s: 0.002,
@@ -513,6 +519,20 @@ mod tests {
         );
         press(&mut unnamed, &idle, &[KeyCode::Char('i')]);
         assert!(drawn(&mut unnamed, Some(&idle), 80, 10)[2].contains("program0"));
+    }
+
+    #[test]
+    fn busy_cpus_are_a_lower_bound_if_the_times_of_a_thread_are_unknown() {
+        let busy = |busy, busy_min, others_busy| {
+            let view = View { busy, busy_min, others_busy, ..view(vec![]) };
+            let line = screen().head(&view).to_string();
+            line.split_once(" busy").unwrap().0.to_owned()
+        };
+        assert_eq!(busy(Some(1.0), 1.0, Some(0.25)), "2 CPUs: 1.25");
+        assert_eq!(busy(None, 1.0, Some(0.25)), "2 CPUs: ≥1.25");
+        assert_eq!(busy(Some(1.0), 1.0, None), "2 CPUs: ≥1.00");
+        assert_eq!(busy(None, 2.0, Some(0.25)), "2 CPUs: ≥2.00");
+        assert_eq!(busy(None, 0.0, None), "2 CPUs: ?");
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl Subjects {
                 .map(|p| p.figures.cpus_busy)
                 .sum::<Option<f64>>()
                 .map(|b| b + 0.0),
+            busy_min: programs.iter().map(|p| p.figures.cpus_busy_min).sum::<f64>() + 0.0,
             others_busy: snapshot.host.others_busy,
             others_runnable: snapshot.host.others_runnable,
             watching_cpu_s,

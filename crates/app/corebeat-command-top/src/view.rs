@@ -14,6 +14,8 @@ pub(crate) struct View {
     pub(crate) cpus: usize,
     /// CPUs that the programs kept busy.
     pub(crate) busy: Option<f64>,
+    /// CPUs that they kept busy at least: without threads whose times are unknown.
+    pub(crate) busy_min: f64,
     pub(crate) others_busy: Option<f64>,
     pub(crate) others_runnable: Option<f64>,
     /// CPU time of this process within the span, in seconds.
@@ -61,6 +63,9 @@ impl Thread {
 pub(crate) struct Figures {
     /// Mean number of busy CPUs over the whole observation.
     pub(crate) cpus_busy: Option<f64>,
+    /// The same of the threads whose times are known.
+    #[serde(skip)]
+    pub(crate) cpus_busy_min: f64,
     /// Shares of the observed time.
     pub(crate) shares: TimeShares,
     /// The function in which the threads spun longest, if they spun.
@@ -80,8 +85,15 @@ impl Figures {
         let sums_ns = watched.clone().fold(TimeShares::ZERO, |sums, t| {
             sums.zip_with(&t.shares, |sum, share| sum + share * t.span_ns as f64)
         });
+        let known_ns: f64 = watched
+            .clone()
+            .filter_map(|t| t.shares.running().map(|share| share * t.span_ns as f64))
+            .sum();
+        let cpus = |ns: f64| if span_ns > 0 { Some(ns / span_ns as f64) } else { None };
         Figures {
-            cpus_busy: sums_ns.running().filter(|_| span_ns > 0).map(|ns| ns / span_ns as f64),
+            cpus_busy: sums_ns.running().and_then(cpus),
+            // The sum of no numbers is -0.0.
+            cpus_busy_min: cpus(known_ns).unwrap_or(0.0) + 0.0,
             shares: sums_ns.divided_by(watched_ns as f64),
             spin_function: None,
             counters: watched.fold(Counters::ZERO, |sum, t| sum.plus(&t.counters)),
@@ -227,7 +239,8 @@ pub(crate) mod tests {
         let whole = |threads| Program::whole(1, &snapshot(threads).programs[0], 1_000_000_000);
         assert_eq!(whole(vec![known.clone(), unborn.clone()]).figures.cpus_busy, Some(1.0));
         assert_eq!(whole(vec![unborn]).figures, Figures::default());
-        assert_eq!(whole(vec![known, unknown_thread(1, 2)]).figures.cpus_busy, None);
+        let in_part = whole(vec![known, unknown_thread(1, 2)]).figures;
+        assert_eq!((in_part.cpus_busy, in_part.cpus_busy_min), (None, 1.0));
     }
 
     #[test]
