@@ -219,6 +219,13 @@ impl Start {
                 .unwrap_or_default(),
         })
     }
+
+    /// Whether the numbers of the journal are those of another host or PID namespace than
+    /// `current`. A namespace of an earlier boot has ended.
+    fn is_elsewhere(&self, current: &Start) -> bool {
+        self.host != current.host
+            || (self.boot == current.boot && self.pid_namespace != current.pid_namespace)
+    }
 }
 
 /// Returns the folder of journals: `COREBEAT_STATE_DIR` if it is set; else `/var/lib/corebeat` for
@@ -422,9 +429,30 @@ pub(crate) struct Left {
     pub(crate) problem: Option<String>,
 }
 
+/// Advice about a journal that is damaged.
+const INSPECT: &str = "inspect and remove it";
+
 impl Left {
     fn unusable(why: impl std::fmt::Display) -> Left {
-        Left { problem: Some(format!("is not used: {why}")), ..Left::default() }
+        Left { problem: Some(format!("is not used: {why}; {INSPECT}")), ..Left::default() }
+    }
+
+    /// A journal from elsewhere. Its numbers of threads belong to other threads here.
+    fn elsewhere(start: &Start, is_live: bool) -> Left {
+        let Start { host, pid_namespace, .. } = start;
+        let (not, remedy) = match is_live {
+            true => ("listed", "run 'corebeat status' there"),
+            false => (
+                "used",
+                "run 'corebeat restore' there, or remove the journal if all processes there have \
+                 ended",
+            ),
+        };
+        let problem = format!(
+            "is not {not}: it is from another PID namespace or host, {pid_namespace} of {host}; \
+             {remedy}"
+        );
+        Left { is_live, problem: Some(problem), ..Left::default() }
     }
 }
 
@@ -463,7 +491,7 @@ pub(crate) fn for_each_left(
         let mut left =
             left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))));
         if let Some(problem) = left.as_mut().and_then(|left| left.problem.as_mut()) {
-            *problem = format!("the journal {} {problem}; inspect and remove it", path.display());
+            *problem = format!("the journal {} {problem}", path.display());
         }
         if left.is_none_or(|left| undo(&path, left)) && removes {
             let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
@@ -501,6 +529,11 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
     File::from(fd).take(BYTES_MAX).read_to_end(&mut text)?;
     let parsed = parse(&text);
     if is_live {
+        if let Some(Some(Record::Start(start))) = parsed.records.first()
+            && start.is_elsewhere(current)
+        {
+            return Ok(Some(Left::elsewhere(start, is_live)));
+        }
         // The owner may have rewritten the end of the text meanwhile: no problem is reported.
         return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem: None }));
     }
@@ -515,10 +548,8 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             start.version
         ));
     }
-    if start.host != current.host
-        || (start.boot == current.boot && start.pid_namespace != current.pid_namespace)
-    {
-        return unusable(format!("it is from another host or container, {}", start.host));
+    if start.is_elsewhere(current) {
+        return Ok(Some(Left::elsewhere(start, is_live)));
     }
     if start.boot.is_empty() {
         return unusable("it does not name the boot of its changes".into());
@@ -528,9 +559,9 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
     }
     let problem = match parsed.damaged()[..] {
         [] => None,
-        [line] => Some(format!("is used without line {line}, which is damaged")),
+        [line] => Some(format!("is used without line {line}, which is damaged; {INSPECT}")),
         [first, ..] => Some(format!(
-            "is used without {} damaged lines, the first of them line {first}",
+            "is used without {} damaged lines, the first of them line {first}; {INSPECT}",
             parsed.damaged().len()
         )),
     };

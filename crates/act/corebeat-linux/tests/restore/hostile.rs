@@ -2,7 +2,7 @@
 
 use crate::victim as eyes;
 use crate::victim::{Player, all_settings, threads};
-use corebeat_linux::{Error, RestoredJournals, restorable, restore_all};
+use corebeat_linux::{Error, RestoredJournals, journals, restorable, restore_all};
 use corebeat_machine::ThreadId;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -18,16 +18,22 @@ fn read(path: &str) -> String {
 }
 
 fn start(boot: &str) -> String {
-    let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
+    start_in(boot, fs::read_link("/proc/self/ns/pid").unwrap().to_str().unwrap())
+}
+
+fn start_in(boot: &str, pid_namespace: &str) -> String {
     line(&format!(
-        r#"{{"start":{{"version":1,"host":"{}","boot":"{boot}","pid_namespace":"{}"}}}}"#,
+        r#"{{"start":{{"version":1,"host":"{}","boot":"{boot}","pid_namespace":"{pid_namespace}"}}}}"#,
         read("/proc/sys/kernel/hostname"),
-        namespace.display()
     ))
 }
 
+fn boot() -> String {
+    read("/proc/sys/kernel/random/boot_id")
+}
+
 fn here() -> String {
-    start(&read("/proc/sys/kernel/random/boot_id"))
+    start(&boot())
 }
 
 /// Returns a line according to which the class of this thread changed.
@@ -160,6 +166,30 @@ fn journal_from_before_a_reboot_is_void() {
     assert_eq!(restore(scene.dir.path()), Default::default());
     assert!(!path.exists());
     assert_eq!(eyes::settings_of(scene.thread.tid).policy, 0);
+}
+
+#[test]
+fn journal_of_another_pid_namespace_is_kept_and_the_others_are_used() {
+    let scene = Scene::new();
+    let elsewhere = was_batch(scene.thread).replace(&here(), &start_in(&boot(), "pid:[1]"));
+    let foreign = scene.write("a.journal", &elsewhere);
+    scene.write("b.journal", was_batch(scene.thread));
+    for undone in [1, 0] {
+        let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+        assert_eq!((restored.undone.len(), kept), (undone, 1), "{restored:?}");
+        let [line] = &restored.left[..] else { panic!("{restored:?}") };
+        assert!(line.contains("another PID namespace") && line.contains("there"), "{line}");
+        assert_eq!(eyes::settings_of(scene.thread.tid).policy, libc::SCHED_BATCH as u32);
+    }
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), elsewhere);
+
+    // While its Corebeat runs, its numbers are not listed as threads of this namespace either.
+    let owner = fs::File::open(&foreign).unwrap();
+    rustix::fs::flock(&owner, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(restore(scene.dir.path()), RestoredJournals { live: 1, ..Default::default() });
+    let [listed] = &journals(scene.dir.path()).unwrap()[..] else { panic!("one journal") };
+    assert!(listed.is_live && listed.changes.is_empty() && listed.left.is_empty(), "{listed:?}");
+    assert!(listed.problem.as_ref().unwrap().contains("another PID namespace"), "{listed:?}");
 }
 
 #[test]
