@@ -3,14 +3,14 @@
 mod status;
 
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
-#[cfg(feature = "all-commands")]
-use corebeat_daemon::Log;
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
     Token, WebPage,
 };
 #[cfg(feature = "all-commands")]
-use corebeat_history::Recorder;
+use corebeat_daemon::{History, Log};
+#[cfg(feature = "all-commands")]
+use corebeat_history::{Folder, Recorder};
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
@@ -21,6 +21,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+#[cfg(feature = "all-commands")]
+use std::sync::Arc;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -45,7 +47,7 @@ pub(crate) struct Options {
     /// Serve the web page only to browsers that have the token in this file
     #[arg(long, value_name = "FILE", requires = "web")]
     web_token: Option<PathBuf>,
-    /// Record the last day in this folder, for 'corebeat report' [default folder:
+    /// Record the last day in this folder, for 'corebeat report' and the web page [default folder:
     /// $COREBEAT_STATE_DIR, else /var/lib/corebeat (root) or $XDG_STATE_HOME/corebeat]
     #[cfg(feature = "all-commands")]
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
@@ -284,10 +286,11 @@ fn record(dir: Option<PathBuf>, how: &mut How) -> Result<Recorder, Failure> {
     let dir = dir.map_or_else(state_dir, Ok)?;
     let log = Log::new(how.log);
     let report = move |line| log.write(Level::Warning, line);
+    let past = Arc::new(Folder(dir.clone()));
     let started = Recorder::start(dir, report);
     let (updates, recorder) =
         started.map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))?;
-    how.history = Some(updates);
+    how.history = Some(History { updates, past });
     Ok(recorder)
 }
 

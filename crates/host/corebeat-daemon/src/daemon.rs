@@ -21,7 +21,7 @@ use crate::{Error, Failure};
 use corebeat_host::Periods;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
-use corebeat_web::{Claim, Decision, Outcome, Update};
+use corebeat_web::{Claim, Decision, Outcome, Past, Update};
 use corebeat_wire::{Refusal, answer, host, refuse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,6 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Number of a connection. Numbers are never reused.
@@ -47,6 +48,16 @@ pub enum Steering {
     Auto(Selection),
 }
 
+/// A history of the host, which the caller records.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// Receives the state of the host each second. The daemon never waits for the receiver: what
+    /// does not fit into the channel is left out.
+    pub updates: SyncSender<Update>,
+    /// Reads what is recorded, for the web page, in a thread of its own.
+    pub past: Arc<dyn Past>,
+}
+
 /// Options of the daemon.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -61,9 +72,8 @@ pub struct Options {
     pub metrics: Option<Place>,
     /// The web page, if one is served.
     pub web: Option<WebPage>,
-    /// Receives the state of the host each second, for a history. The daemon never waits for the
-    /// receiver: what does not fit into the channel is left out.
-    pub history: Option<SyncSender<Update>>,
+    /// The history, if one is recorded.
+    pub history: Option<History>,
     /// Time from one sample of the heartbeats to the next, in nanoseconds.
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
@@ -167,17 +177,18 @@ impl Daemon {
             let failed = |e| Error::page("metrics", "--metrics", place, e);
             Server::open(place).map_err(failed)
         });
+        let (history, past) =
+            options.history.take().map(|h| (Outlet::new(h.updates), h.past)).unzip();
         let web = options.web.as_ref().map(|page| {
             let failed = |e| Error::page("the web page", "--web", page.place(), e);
             let server = Server::open(page.place()).map_err(failed)?;
             let failed = |source| Error::System { what: "start the web page", source };
-            Web::start(page, server).map_err(failed)
+            Web::start(page, server, past).map_err(failed)
         });
         let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
         let own = rustix::process::geteuid().as_raw();
         let user = Some(own).filter(|_| options.scope == Scope::User);
-        let history = options.history.take().map(Outlet::new);
         let outlets = Outlets::new(web, history, now().awake_ns);
         let steer = Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
         let mut daemon = Daemon {
@@ -413,7 +424,7 @@ impl Daemon {
         let Some(server) = &mut self.metrics else { return };
         let (counts, registry, all) = (&self.counts, &self.host.registry, server.is_private());
         let text = || metric::text(counts, registry.groups(), all);
-        server.serve(now_ns, &mut |request| metric::answer(request, all, text));
+        server.serve(now_ns, &mut |request| Some(metric::answer(request, all, text)));
     }
 
     /// Hands the state of the host to the web page and the history, if an update is due.
