@@ -1,5 +1,7 @@
 //! `corebeat daemon`: the service for a whole host or for one user, and its status.
 
+#[cfg(feature = "all-commands")]
+mod otlp;
 mod status;
 
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
@@ -52,6 +54,11 @@ pub(crate) struct Options {
     #[cfg(feature = "all-commands")]
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     history: Option<Option<PathBuf>>,
+    /// Send the metrics each 10 seconds to this collector of OpenTelemetry, by OTLP over HTTP, such
+    /// as http://127.0.0.1:4318
+    #[cfg(feature = "all-commands")]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<otlp::Endpoint>,
     /// Sample the heartbeats every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 100,
@@ -272,6 +279,8 @@ pub(crate) fn main(options: Options) -> Done {
         .map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
     #[cfg(feature = "all-commands")]
     let recorder = options.history.map(|dir| record(dir, &mut how)).transpose()?;
+    #[cfg(feature = "all-commands")]
+    options.otlp.map(|endpoint| export(endpoint, &mut how)).transpose()?;
     let ended = serve(how, stop.as_fd());
     // The daemon has undone its changes. Its last observations may wait for the disk.
     #[cfg(feature = "all-commands")]
@@ -284,14 +293,32 @@ pub(crate) fn main(options: Options) -> Done {
 #[cfg(feature = "all-commands")]
 fn record(dir: Option<PathBuf>, how: &mut How) -> Result<Recorder, Failure> {
     let dir = dir.map_or_else(state_dir, Ok)?;
-    let log = Log::new(how.log);
-    let report = move |line| log.write(Level::Warning, line);
+    let report = warn(how.log);
     let past = Arc::new(Folder(dir.clone()));
     let started = Recorder::start(dir, report);
-    let (updates, recorder) =
-        started.map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))?;
+    let (updates, recorder) = started.map_err(no_thread)?;
     how.history = Some(History { updates, past });
     Ok(recorder)
+}
+
+/// Starts the thread that sends the metrics to a collector.
+#[cfg(feature = "all-commands")]
+fn export(endpoint: otlp::Endpoint, how: &mut How) -> Result<(), Failure> {
+    let started = otlp::start(endpoint, &how.socket, warn(how.log));
+    how.readings = Some(started.map_err(no_thread)?);
+    Ok(())
+}
+
+/// Logs warnings of a thread beside the daemon.
+#[cfg(feature = "all-commands")]
+fn warn(level: Level) -> impl FnMut(String) + Send + 'static {
+    let log = Log::new(level);
+    move |line| log.write(Level::Warning, line)
+}
+
+#[cfg(feature = "all-commands")]
+fn no_thread(e: std::io::Error) -> Failure {
+    Failure::internal(format!("cannot start a thread: {e}"))
 }
 
 fn serve(how: How, stop: BorrowedFd<'_>) -> Result<(), Failure> {

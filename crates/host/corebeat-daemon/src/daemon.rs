@@ -4,12 +4,13 @@ use crate::client::{Client, Gone, Served};
 use crate::host::{Circumstances, Host};
 use crate::http::{Place, Server};
 use crate::limit::{
-    ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, FAILURES, LISTENER_PAUSE_NS, Pace,
+    ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, EXPORT_EACH_NS, FAILURES,
+    LISTENER_PAUSE_NS, Pace,
 };
 use crate::log::{Level, Log};
-use crate::metric::{self, Counts};
+use crate::metric::{self, Counts, Reading};
 use crate::notify::Notify;
-use crate::outlet::{Outlet, Outlets, event};
+use crate::outlet::{Outlet, Outlets, event, unix_ns};
 use crate::peer::Peer;
 use crate::selection::Selection;
 use crate::session::Session;
@@ -31,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 
 /// Number of a connection. Numbers are never reused.
 type ClientId = u64;
@@ -74,6 +75,9 @@ pub struct Options {
     pub web: Option<WebPage>,
     /// The history, if one is recorded.
     pub history: Option<History>,
+    /// Receives the metrics each 10 seconds, without groups that other users may not list. The
+    /// daemon never waits for the receiver: while the channel is full, it leaves readings out.
+    pub readings: Option<SyncSender<Reading>>,
     /// Time from one sample of the heartbeats to the next, in nanoseconds.
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
@@ -88,7 +92,7 @@ pub struct Options {
 
 impl Options {
     /// Default options: samples every 100 ms, observations every 500 ms, no metrics, no web
-    /// page, no history, log level info, and a socket in an existing folder.
+    /// page, no history, no exported metrics, log level info, and a socket in an existing folder.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
         let log = Level::Info;
@@ -99,6 +103,7 @@ impl Options {
             metrics: None,
             web: None,
             history: None,
+            readings: None,
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
@@ -138,6 +143,8 @@ pub struct Daemon {
     /// Time of the next sample of the states of threads; `None` while no program needs it.
     threads_at_ns: Option<u64>,
     alive_at_ns: Option<u64>,
+    /// Time of the next exported metrics; `None` if they are not exported.
+    export_at_ns: Option<u64>,
     /// End of the pause after the last cycle. The pause is as long as the cycle was, so that cycles
     /// take at most half of a CPU.
     cycle_paused_until_ns: u64,
@@ -211,6 +218,7 @@ impl Daemon {
             cycle_at_ns: None,
             threads_at_ns: None,
             alive_at_ns: None,
+            export_at_ns: options.readings.as_ref().map(|_| now().awake_ns),
             cycle_paused_until_ns: 0,
             options,
         };
@@ -271,6 +279,7 @@ impl Daemon {
             self.send_keep_alive(now_ns);
             self.update_status();
             self.publish();
+            self.export(now_ns);
         }
     }
 
@@ -301,6 +310,7 @@ impl Daemon {
             cycle_at_ns,
             self.threads_at_ns,
             self.alive_at_ns,
+            self.export_at_ns,
             self.host.arbiter.due_ns(),
             self.outlets.due_ns(),
         ];
@@ -423,7 +433,7 @@ impl Daemon {
     fn serve_metrics(&mut self, now_ns: u64) {
         let Some(server) = &mut self.metrics else { return };
         let (counts, registry, all) = (&self.counts, &self.host.registry, server.is_private());
-        let text = || metric::text(counts, registry.groups(), all);
+        let text = || metric::text(&metric::metrics(counts, registry.groups(), all));
         server.serve(now_ns, &mut |request| Some(metric::answer(request, all, text)));
     }
 
@@ -433,6 +443,18 @@ impl Daemon {
         let now = now();
         if due_ns <= now.awake_ns {
             self.hand_over(now);
+        }
+    }
+
+    /// Hands the metrics to their exporter, if they are due.
+    fn export(&mut self, now_ns: u64) {
+        if let (Some(readings), Some(at_ns)) = (&self.options.readings, self.export_at_ns)
+            && at_ns <= now_ns
+        {
+            let metrics = metric::metrics(&self.counts, self.host.registry.groups(), false);
+            let sent = readings.try_send(Reading { unix_ns: unix_ns(), metrics });
+            let has_ended = matches!(sent, Err(TrySendError::Disconnected(_)));
+            self.export_at_ns = Some(now_ns + EXPORT_EACH_NS).filter(|_| !has_ended);
         }
     }
 

@@ -28,7 +28,8 @@
 //!                                                                  |  watchdog: delays of cycles
 //!   browsers <==http==> web (a thread of its own) <--outlet--------+
 //!                        ^-- past (another one) <-- history         |
-//!   history (of the caller) <------------------------outlet--------'
+//!   history (of the caller) <------------------------outlet--------+
+//!   exporter of metrics (of the caller) <------------readings------'
 //! ```
 //!
 //! The kernel identifies the process behind a socket, by a pidfd, and its user (`peer`). The daemon
@@ -38,7 +39,8 @@
 //! A second thread closes unexpected descriptors (`closer`): a close may block for an unlimited
 //! time. A third one serves the web page (`web`), if one is requested, and a fourth one makes its
 //! pages about a history (`past`). The web page, and a history outside of this crate
-//! ([`Options::history`]), receive the state of the host each second (`outlet`).
+//! ([`Options::history`]), receive the state of the host each second (`outlet`); an exporter
+//! outside of this crate ([`Options::readings`]) receives the metrics each 10 seconds.
 //!
 //! # Invariants
 //!
@@ -112,6 +114,7 @@ pub use daemon::{Daemon, History, Options, Steering};
 pub use error::{Error, Failure};
 pub use http::Place;
 pub use log::{Level, Log};
+pub use metric::{GroupLabel, Kind, Metric, Number, Reading};
 pub use selection::{Pattern, Selection};
 pub use socket::Scope;
 pub use web::{InvalidToken, MissingToken, Token, WebPage};

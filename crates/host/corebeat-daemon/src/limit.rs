@@ -62,6 +62,8 @@ pub(crate) const GROUPS_SHOWN_MAX: usize = 1000;
 pub(crate) const GROUPS_ON_PAGE_MAX: usize = 256;
 /// Time from one update of the web page to the next.
 pub(crate) const UPDATE_EACH_NS: u64 = 1_000_000_000;
+/// Time from one export of the metrics to the next.
+pub(crate) const EXPORT_EACH_NS: u64 = 10_000_000_000;
 /// Largest number of decisions of an update.
 pub(crate) const UPDATE_DECISIONS_MAX: usize = 256;
 /// Largest number of updates that wait for the thread of the web page.

@@ -163,7 +163,7 @@ fn on_page(group: &GroupInfo, at_ns: u64) -> Group {
 }
 
 /// The wall clock, in nanoseconds since 1970; 0 if it is earlier.
-fn unix_ns() -> u64 {
+pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64
 }
