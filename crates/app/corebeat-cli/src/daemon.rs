@@ -1,7 +1,7 @@
 //! `corebeat daemon`: the service for a whole host or for one user, and its status.
 
-#[cfg_attr(not(feature = "all-commands"), path = "daemon/no_history.rs")]
-mod history;
+#[cfg_attr(not(feature = "all-commands"), path = "daemon/no_outlet.rs")]
+mod outlet;
 mod status;
 
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "web")]
     web_token: Option<PathBuf>,
     #[command(flatten)]
-    history: history::Options,
+    outlet: outlet::Options,
     /// Sample the heartbeats every MS milliseconds
     #[arg(
         long, value_name = "MS", default_value_t = 100,
@@ -263,10 +263,10 @@ pub(crate) fn main(options: Options) -> Done {
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()
         .map_err(|e| Failure::internal(format!("cannot handle signals: {e}")))?;
-    let history = options.history.start(&mut how)?;
+    let outlets = options.outlet.start(&mut how)?;
     let ended = serve(how, stop.as_fd());
     // The daemon has undone its changes. Its last observations may wait for the disk.
-    history.finish();
+    outlets.finish();
     ended?;
     Ok(ExitCode::SUCCESS)
 }

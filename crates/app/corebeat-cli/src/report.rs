@@ -91,7 +91,7 @@ pub(crate) fn main(options: Options) -> Done {
     }
     if let Some(file) = html {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let page = report.page(host, Machine::of_host(), json()?);
+        let page = report.page(host, Machine::of_host(), Some(json()?));
         file.write(&page.file_page().map_err(Failure::internal)?)?;
     }
     Ok(ExitCode::SUCCESS)

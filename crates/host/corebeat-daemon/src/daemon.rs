@@ -4,12 +4,13 @@ use crate::client::{Client, Gone, Served};
 use crate::host::{Circumstances, Host};
 use crate::http::{Place, Server};
 use crate::limit::{
-    ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, FAILURES, LISTENER_PAUSE_NS, Pace,
+    ACCEPTED_AT_ONCE, CLIENTS_MAX, CLIENTS_PER_USER_MAX, EXPORT_EACH_NS, FAILURES,
+    LISTENER_PAUSE_NS, Pace,
 };
 use crate::log::{Level, Log};
-use crate::metric::{self, Counts};
+use crate::metric::{self, Counts, Reading};
 use crate::notify::Notify;
-use crate::outlet::{Outlet, Outlets, event};
+use crate::outlet::{Outlet, Outlets, event, unix_ns};
 use crate::peer::Peer;
 use crate::selection::Selection;
 use crate::session::Session;
@@ -21,7 +22,7 @@ use crate::{Error, Failure};
 use corebeat_host::Periods;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
-use corebeat_web::{Claim, Decision, Outcome, Update};
+use corebeat_web::{Claim, Decision, Outcome, Past, Update};
 use corebeat_wire::{Refusal, host, refuse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,7 +31,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
 
 /// Number of a connection. Numbers are never reused.
 type ClientId = u64;
@@ -47,6 +49,16 @@ pub enum Steering {
     Auto(Selection),
 }
 
+/// A history of the host, which the caller records.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// Receives the state of the host each second. The daemon never waits for the receiver: what
+    /// does not fit into the channel is left out.
+    pub updates: SyncSender<Update>,
+    /// Reads what is recorded, for the web page, in a thread of its own.
+    pub past: Arc<dyn Past>,
+}
+
 /// Options of the daemon.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -61,9 +73,11 @@ pub struct Options {
     pub metrics: Option<Place>,
     /// The web page, if one is served.
     pub web: Option<WebPage>,
-    /// Receives the state of the host each second, for a history. The daemon never waits for the
-    /// receiver: what does not fit into the channel is left out.
-    pub history: Option<SyncSender<Update>>,
+    /// The history, if one is recorded.
+    pub history: Option<History>,
+    /// Receives the metrics each 10 seconds, without groups that other users may not list. The
+    /// daemon never waits for the receiver: while the channel is full, it leaves readings out.
+    pub readings: Option<SyncSender<Reading>>,
     /// Time from one sample of the heartbeats to the next, in nanoseconds.
     pub sample_ns: u64,
     /// Time from one observation of the programs to the next, in nanoseconds.
@@ -78,7 +92,7 @@ pub struct Options {
 
 impl Options {
     /// Default options: samples every 100 ms, observations every 500 ms, no metrics, no web
-    /// page, no history, log level info, and a socket in an existing folder.
+    /// page, no history, no exported metrics, log level info, and a socket in an existing folder.
     pub fn new(socket: PathBuf, scope: Scope, state_dir: PathBuf) -> Options {
         let (sample_ns, observe_ns) = (100_000_000, 500_000_000);
         let log = Level::Info;
@@ -89,6 +103,7 @@ impl Options {
             metrics: None,
             web: None,
             history: None,
+            readings: None,
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
@@ -128,6 +143,8 @@ pub struct Daemon {
     /// Time of the next sample of the states of threads; `None` while no program needs it.
     threads_at_ns: Option<u64>,
     alive_at_ns: Option<u64>,
+    /// Time of the next exported metrics; `None` if they are not exported.
+    export_at_ns: Option<u64>,
     /// End of the pause after the last cycle. The pause is as long as the cycle was, so that cycles
     /// take at most half of a CPU.
     cycle_paused_until_ns: u64,
@@ -167,17 +184,18 @@ impl Daemon {
             let failed = |e| Error::page("metrics", "--metrics", place, e);
             Server::open(place).map_err(failed)
         });
+        let (history, past) =
+            options.history.take().map(|h| (Outlet::new(h.updates), h.past)).unzip();
         let web = options.web.as_ref().map(|page| {
             let failed = |e| Error::page("the web page", "--web", page.place(), e);
             let server = Server::open(page.place()).map_err(failed)?;
             let failed = |source| Error::System { what: "start the web page", source };
-            Web::start(page, server).map_err(failed)
+            Web::start(page, server, past).map_err(failed)
         });
         let (metrics, web) = (metrics.transpose()?, web.transpose()?);
         log_restored(&log, &restore_all(&options.state_dir)?.restored);
         let own = rustix::process::geteuid().as_raw();
         let user = Some(own).filter(|_| options.scope == Scope::User);
-        let history = options.history.take().map(Outlet::new);
         let outlets = Outlets::new(web, history, now().awake_ns);
         let steer = Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
         let mut daemon = Daemon {
@@ -200,6 +218,7 @@ impl Daemon {
             cycle_at_ns: None,
             threads_at_ns: None,
             alive_at_ns: None,
+            export_at_ns: options.readings.as_ref().map(|_| now().awake_ns),
             cycle_paused_until_ns: 0,
             options,
         };
@@ -260,6 +279,7 @@ impl Daemon {
             self.send_keep_alive(now_ns);
             self.update_status();
             self.publish();
+            self.export(now_ns);
         }
     }
 
@@ -290,6 +310,7 @@ impl Daemon {
             cycle_at_ns,
             self.threads_at_ns,
             self.alive_at_ns,
+            self.export_at_ns,
             self.host.arbiter.due_ns(),
             self.outlets.due_ns(),
         ];
@@ -412,8 +433,8 @@ impl Daemon {
     fn serve_metrics(&mut self, now_ns: u64) {
         let Some(server) = &mut self.metrics else { return };
         let (counts, registry, all) = (&self.counts, &self.host.registry, server.is_private());
-        let text = || metric::text(counts, registry.groups(), all);
-        server.serve(now_ns, &mut |request| metric::answer(request, all, text));
+        let text = || metric::text(&metric::metrics(counts, registry.groups(), all));
+        server.serve(now_ns, &mut |request| Some(metric::answer(request, all, text)));
     }
 
     /// Hands the state of the host to the web page and the history, if an update is due.
@@ -422,6 +443,18 @@ impl Daemon {
         let now = now();
         if due_ns <= now.awake_ns {
             self.hand_over(now);
+        }
+    }
+
+    /// Hands the metrics to their exporter, if they are due.
+    fn export(&mut self, now_ns: u64) {
+        if let (Some(readings), Some(at_ns)) = (&self.options.readings, self.export_at_ns)
+            && at_ns <= now_ns
+        {
+            let metrics = metric::metrics(&self.counts, self.host.registry.groups(), false);
+            let sent = readings.try_send(Reading { unix_ns: unix_ns(), metrics });
+            let has_ended = matches!(sent, Err(TrySendError::Disconnected(_)));
+            self.export_at_ns = Some(now_ns + EXPORT_EACH_NS).filter(|_| !has_ended);
         }
     }
 

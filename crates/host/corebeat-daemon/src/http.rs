@@ -1,9 +1,10 @@
 //! A small HTTP server: GET and HEAD, one request on each connection, and server-sent events. The
 //! metrics and the web page use it.
 
+use crate::body::{Body, Coding};
 use crate::limit::{
-    ACCEPTED_AT_ONCE, LISTENER_PAUSE_NS, READER_PATIENCE_NS, READERS_MAX, REQUEST_BYTES_MAX,
-    STREAMS_MAX,
+    ACCEPTED_AT_ONCE, ANSWER_PATIENCE_NS, LISTENER_PAUSE_NS, READER_PATIENCE_NS, READERS_MAX,
+    REQUEST_BYTES_MAX, STREAMS_MAX,
 };
 use crate::socket::{LockedSocket, Scope};
 use rustix::io::{Errno, retry_on_intr};
@@ -77,7 +78,9 @@ pub(crate) struct Response {
     pub(crate) status: &'static str,
     /// Headers other than those of the connection and of the length.
     pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Body,
+    /// Coding of the body and of later events.
+    pub(crate) coding: Coding,
     /// Whether the connection stays open for [`Server::publish`].
     pub(crate) is_stream: bool,
 }
@@ -86,19 +89,26 @@ impl Response {
     /// An answer of plain text.
     pub(crate) fn text(status: &'static str, text: impl Into<String>) -> Response {
         let headers = vec![("Content-Type", "text/plain; charset=utf-8".into())];
-        Response { status, headers, body: text.into().into_bytes(), is_stream: false }
+        let (body, coding) = (Body::new(text), Coding::Plain);
+        Response { status, headers, body, coding, is_stream: false }
     }
 
     fn bytes(&self, is_head: bool) -> Vec<u8> {
+        let body = match self.is_stream {
+            true => self.body.begin(self.coding),
+            false => self.body.whole(self.coding),
+        };
         let mut head = format!("HTTP/1.1 {}\r\nConnection: close\r\n", self.status);
         for (name, value) in &self.headers {
             let _ = write!(head, "{name}: {value}\r\n");
         }
-        if !self.is_stream {
-            let _ = write!(head, "Content-Length: {}\r\n", self.body.len());
+        if self.coding == Coding::Gzip {
+            head += "Content-Encoding: gzip\r\n";
         }
-        let body = if is_head { &[][..] } else { &self.body };
-        [head.as_bytes(), b"\r\n", body].concat()
+        if !self.is_stream {
+            let _ = write!(head, "Content-Length: {}\r\n", body.len());
+        }
+        [head.as_bytes(), b"\r\n", if is_head { &[] } else { &body[..] }].concat()
     }
 }
 
@@ -154,6 +164,22 @@ impl<'a> Request<'a> {
         Ok(Some(Request { path, query, headers, is_head: method == "HEAD" }))
     }
 
+    /// Value of the first parameter of this name in the query, as it was sent.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
+        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find_map(|(n, value)| (n == name).then_some(value))
+    }
+
+    /// The coding in which the sender reads an answer best.
+    pub(crate) fn coding(&self) -> Coding {
+        let accepted = self.header("accept-encoding").unwrap_or_default();
+        // A coding with a weight (`gzip;q=0`) is not used: browsers send none.
+        match accepted.split(',').any(|coding| coding.trim() == "gzip") {
+            true => Coding::Gzip,
+            false => Coding::Plain,
+        }
+    }
+
     /// Value of the first header of this name.
     pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
@@ -194,16 +220,20 @@ struct Connection {
     request: Vec<u8>,
     /// Bytes that are sent, and the number of those that have been sent.
     output: Option<(Arc<[u8]>, usize)>,
+    /// Whether the request is complete, and its answer is not ready.
+    waits: bool,
     /// Whether the connection receives events.
     is_stream: bool,
+    /// Coding of the events.
+    coding: Coding,
     /// Whether events were left out, because the reader was slow.
     has_missed: bool,
-    /// Time of the connection, or at which bytes were sent last.
+    /// Time of the connection, at which the request was complete, or at which bytes were sent last.
     since_ns: u64,
 }
 
-/// Answers a request.
-pub(crate) type Answer<'a> = dyn FnMut(&Request<'_>) -> Response + 'a;
+/// Answers a request. `None` if the answer is not ready: each later [`Server::serve`] asks again.
+pub(crate) type Answer<'a> = dyn FnMut(&Request<'_>) -> Option<Response> + 'a;
 
 impl Server {
     /// Starts to listen.
@@ -224,13 +254,15 @@ impl Server {
         matches!(self.listener, Listener::Unix(_))
     }
 
-    /// The listening socket unless it pauses, and each connection with whether it has output.
+    /// The listening socket unless it pauses, and each connection with whether it has output. A
+    /// connection that waits for its answer has no event.
     pub(crate) fn sockets(&self, now_ns: u64) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let listener = match &self.listener {
             Listener::Unix(listener) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
         };
-        let connections = self.connections.iter().map(|c| (c.socket.as_fd(), c.output.is_some()));
+        let connections = self.connections.iter().filter(|c| !c.waits);
+        let connections = connections.map(|c| (c.socket.as_fd(), c.output.is_some()));
         let listener = Some((listener, false)).filter(|_| now_ns >= self.paused_until_ns);
         listener.into_iter().chain(connections)
     }
@@ -261,7 +293,9 @@ impl Server {
                         socket,
                         request: Vec::new(),
                         output: None,
+                        waits: false,
                         is_stream: false,
+                        coding: Coding::Plain,
                         has_missed: false,
                         since_ns: now_ns,
                     };
@@ -300,12 +334,7 @@ impl Server {
 
     /// Sends an event to all connections that have received the one before. The others are slow:
     /// they miss this one, and receive `whole` after it.
-    pub(crate) fn publish(
-        &mut self,
-        now_ns: u64,
-        event: &Arc<[u8]>,
-        mut whole: impl FnMut() -> Arc<[u8]>,
-    ) {
+    pub(crate) fn publish(&mut self, now_ns: u64, event: &Body, mut whole: impl FnMut() -> Body) {
         self.connections.retain_mut(|c| match (c.is_stream, &c.output) {
             (false, _) => true,
             (true, Some(_)) => {
@@ -314,8 +343,8 @@ impl Server {
             }
             (true, None) => {
                 let has_missed = std::mem::take(&mut c.has_missed);
-                let output = if has_missed { whole() } else { Arc::clone(event) };
-                (c.output, c.since_ns) = (Some((output, 0)), now_ns);
+                let event = if has_missed { &whole() } else { event };
+                (c.output, c.since_ns) = (Some((event.part(c.coding), 0)), now_ns);
                 c.send(now_ns)
             }
         });
@@ -337,23 +366,27 @@ impl Server {
 }
 
 impl Connection {
-    /// End of the time limit: of the whole request, and of each wait for a reader that does not
-    /// read. A stream without output has none.
+    /// End of the time limit: of the whole request, of its answer, and of each wait for a reader
+    /// that does not read. A stream without output has none.
     fn deadline_ns(&self) -> Option<u64> {
-        let waits = self.output.is_some() || !self.is_stream;
-        waits.then_some(self.since_ns + READER_PATIENCE_NS)
+        let is_limited = self.output.is_some() || !self.is_stream;
+        let patience_ns = if self.waits { ANSWER_PATIENCE_NS } else { READER_PATIENCE_NS };
+        is_limited.then_some(self.since_ns + patience_ns)
     }
 
     /// Reads and writes as far as possible. Returns whether the connection stays.
     fn serve(&mut self, now_ns: u64, answer: &mut Answer) -> bool {
         while self.output.is_none() {
-            let mut bytes = [0; 1024];
-            // An end mark of 4 bytes may begin in the bytes before.
-            let from = self.request.len().saturating_sub(3);
-            match retry_on_intr(|| recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT)) {
-                Ok((0, _)) => return false,
-                Ok((count, _)) => self.request.extend_from_slice(&bytes[..count]),
-                Err(e) => return e == Errno::AGAIN,
+            let mut from = 0;
+            if !self.waits {
+                let mut bytes = [0; 1024];
+                // An end mark of 4 bytes may begin in the bytes before.
+                from = self.request.len().saturating_sub(3);
+                match retry_on_intr(|| recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT)) {
+                    Ok((0, _)) => return false,
+                    Ok((count, _)) => self.request.extend_from_slice(&bytes[..count]),
+                    Err(e) => return e == Errno::AGAIN,
+                }
             }
             if self.is_stream {
                 // A reader of events sends nothing.
@@ -361,10 +394,20 @@ impl Connection {
             }
             let (response, is_head) = match Request::parse(&self.request, from) {
                 Ok(None) => continue,
-                Ok(Some(request)) => (answer(&request), request.is_head),
+                Ok(Some(request)) => match answer(&request) {
+                    Some(response) => (response, request.is_head),
+                    None => {
+                        if !std::mem::replace(&mut self.waits, true) {
+                            self.since_ns = now_ns;
+                        }
+                        return true;
+                    }
+                },
                 Err(refusal) => (refusal, false),
             };
+            self.waits = false;
             self.is_stream = response.is_stream && !is_head;
+            self.coding = response.coding;
             self.output = Some((response.bytes(is_head).into(), 0));
             self.since_ns = now_ns;
             self.request = Vec::new();
@@ -460,32 +503,39 @@ mod tests {
 
     /// A server at a new socket, and a reader of its events.
     fn stream() -> (tempfile::TempDir, Server, std::os::unix::net::UnixStream) {
+        stream_with("")
+    }
+
+    /// As [`stream`], whose reader sends these headers.
+    fn stream_with(headers: &str) -> (tempfile::TempDir, Server, std::os::unix::net::UnixStream) {
         use std::io::Write as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let mut server = Server::open(&Place::Unix(path.clone())).unwrap();
         let mut reader = std::os::unix::net::UnixStream::connect(path).unwrap();
-        reader.write_all(b"GET /events HTTP/1.1\r\n\r\n").unwrap();
-        let mut answer =
-            |_: &Request| Response { is_stream: true, ..Response::text("200 OK", "first") };
+        write!(reader, "GET /events HTTP/1.1\r\n{headers}\r\n").unwrap();
+        let mut answer = |request: &Request| {
+            let coding = request.coding();
+            Some(Response { coding, is_stream: true, ..Response::text("200 OK", "first") })
+        };
         server.serve(0, &mut answer);
         assert!(server.has_streams());
         (folder, server, reader)
     }
 
-    fn none(_: &Request) -> Response {
-        Response::text("404 Not Found", "")
+    fn none(_: &Request) -> Option<Response> {
+        Some(Response::text("404 Not Found", ""))
     }
 
     #[test]
     fn slow_reader_of_events_misses_some_and_then_gets_everything() {
         use std::io::Read as _;
         let (_folder, mut server, mut reader) = stream();
-        let whole = || Arc::<[u8]>::from(b"whole".as_slice());
+        let whole = || Body::new("whole");
         // No buffer of a socket holds this event.
-        let long: Arc<[u8]> = vec![b'x'; 16 << 20].into();
+        let long = Body::new("x".repeat(16 << 20));
         server.publish(0, &long, || panic!("nothing was missed"));
-        server.publish(0, &Arc::from(b"missed".as_slice()), || panic!("the reader is slow"));
+        server.publish(0, &Body::new("missed"), || panic!("the reader is slow"));
         let mut received = vec![];
         while server.connections[0].output.is_some() {
             let mut bytes = vec![0; 1 << 20];
@@ -493,8 +543,8 @@ mod tests {
             received.extend_from_slice(&bytes[..count]);
             server.serve(0, &mut none);
         }
-        server.publish(0, &Arc::from(b"news".as_slice()), whole);
-        server.publish(0, &Arc::from(b"more news".as_slice()), whole);
+        server.publish(0, &Body::new("news"), whole);
+        server.publish(0, &Body::new("more news"), whole);
         drop(server);
         reader.read_to_end(&mut received).unwrap();
         let text = String::from_utf8(received).unwrap();
@@ -509,7 +559,7 @@ mod tests {
         server.serve(10 * READER_PATIENCE_NS, &mut none);
         assert!(server.has_streams());
         let start_ns = 10 * READER_PATIENCE_NS;
-        let long: Arc<[u8]> = vec![b'x'; 16 << 20].into();
+        let long = Body::new("x".repeat(16 << 20));
         server.publish(start_ns, &long, || panic!("nothing was missed"));
         assert_eq!(server.wake_at_ns(start_ns), Some(start_ns + READER_PATIENCE_NS));
         server.serve(start_ns + READER_PATIENCE_NS, &mut none);
@@ -525,5 +575,48 @@ mod tests {
         assert_eq!(server.connections.len(), 2);
         server.serve(5 + READER_PATIENCE_NS, &mut none);
         assert_eq!(server.connections.len(), 1);
+    }
+    #[test]
+    fn request_waits_for_an_answer_that_is_made_elsewhere() {
+        use std::io::{Read as _, Write as _};
+        let (folder, mut server, _stream) = stream();
+        let mut readers = ["/", "/never"].map(|path| {
+            let path_of_socket = folder.path().join("socket");
+            let mut reader = std::os::unix::net::UnixStream::connect(path_of_socket).unwrap();
+            write!(reader, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
+            reader
+        });
+        server.serve(5, &mut |_| None);
+        assert_eq!(server.wake_at_ns(5), Some(5 + ANSWER_PATIENCE_NS));
+        // Neither an event nor the end of its limit wakes the server before the answer is ready.
+        assert_eq!(server.sockets(5).count(), 2);
+        server.serve(5 + READER_PATIENCE_NS, &mut |_| None);
+        let late_ns = 5 + ANSWER_PATIENCE_NS - 1;
+        server.serve(late_ns, &mut |r| (r.path == "/").then(|| Response::text("200 OK", "made")));
+        let mut answer = String::new();
+        readers[0].read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("made"), "{answer}");
+        server.serve(late_ns + 1, &mut none);
+        assert_eq!(readers[1].read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn reader_that_accepts_gzip_gets_all_events_in_one_stream() {
+        use std::io::Read as _;
+        let (_folder, mut server, mut reader) = stream_with("Accept-Encoding: br, gzip\r\n");
+        for event in ["second, ", "third"] {
+            server.publish(0, &Body::new(event), || panic!("nothing was missed"));
+        }
+        drop(server);
+        let mut answer = vec![];
+        reader.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]);
+        assert!(head.contains("\r\nContent-Encoding: gzip"), "{head}");
+        // The stream has no end.
+        let mut text = vec![];
+        let ended = flate2::read::GzDecoder::new(&answer[end + 4..]).read_to_end(&mut text);
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(String::from_utf8(text).unwrap(), "firstsecond, third");
     }
 }

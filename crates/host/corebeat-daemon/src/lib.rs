@@ -27,7 +27,9 @@
 //!   one thread: wait, serve ready clients, sample, cycle;          |      ^
 //!                                                                  |  watchdog: delays of cycles
 //!   browsers <==http==> web (a thread of its own) <--outlet--------+
-//!   history (of the caller) <------------------------outlet--------'
+//!                        ^-- past (another one) <-- history         |
+//!   history (of the caller) <------------------------outlet--------+
+//!   exporter of metrics (of the caller) <------------readings------'
 //! ```
 //!
 //! The kernel identifies the process behind a socket, by a pidfd, and its user (`peer`). The daemon
@@ -35,9 +37,10 @@
 //! chosen the policy `auto` and the program uses the CPU; no message can name another process.
 //!
 //! A second thread closes unexpected descriptors (`closer`): a close may block for an unlimited
-//! time. A third one serves the web page (`web`), if one is requested. The web page, and a history
-//! outside of this crate ([`Options::history`]), receive the state of the host each second
-//! (`outlet`).
+//! time. A third one serves the web page (`web`), if one is requested, and a fourth one makes its
+//! pages about a history (`past`). The web page, and a history outside of this crate
+//! ([`Options::history`]), receive the state of the host each second (`outlet`); an exporter
+//! outside of this crate ([`Options::readings`]) receives the metrics each 10 seconds.
 //!
 //! # Invariants
 //!
@@ -63,7 +66,10 @@
 //!    their queue is full (`publishing_never_waits_for_the_thread`). The connections to the page
 //!    are bounded (`many_connections_are_bounded_and_the_page_is_served_beside_them`), and slow
 //!    readers miss events (`slow_reader_of_events_misses_some_and_then_gets_everything`).
-//! 8. A browser gets the page only by a request of its user
+//! 8. Reading a history delays neither the control loop nor the live page
+//!    (`live_page_is_served_while_the_past_is_read`), and costs a bounded part of a CPU
+//!    (`page_is_made_once_and_kept_for_a_while`, `page_that_took_long_is_kept_for_longer`).
+//! 9. A browser gets the page only by a request of its user
 //!    (`name_of_another_host_is_refused_without_a_token`, `request_of_another_site_is_refused`),
 //!    and with the token, if there is one (`token_is_required_once_and_a_cookie_replaces_it`).
 //!
@@ -78,6 +84,7 @@
 //! weight, or that are in a control group of another owner.
 
 mod auto;
+mod body;
 mod busy;
 mod change;
 mod claim;
@@ -94,6 +101,7 @@ mod log;
 mod metric;
 mod notify;
 mod outlet;
+mod past;
 mod peer;
 mod selection;
 mod session;
@@ -102,10 +110,11 @@ mod steer;
 mod watchdog;
 mod web;
 
-pub use daemon::{Daemon, Options, Steering};
+pub use daemon::{Daemon, History, Options, Steering};
 pub use error::{Error, Failure};
 pub use http::Place;
 pub use log::{Level, Log};
+pub use metric::{GroupLabel, Kind, Metric, Number, Reading};
 pub use selection::{Pattern, Selection};
 pub use socket::Scope;
 pub use web::{InvalidToken, MissingToken, Token, WebPage};

@@ -52,12 +52,20 @@ pub(crate) const STREAMS_MAX: usize = 16;
 pub(crate) const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time limit of an HTTP request, and of each wait for a reader that does not read its answer.
 pub(crate) const READER_PATIENCE_NS: u64 = 5_000_000_000;
+/// Time limit of an answer that another thread makes: that of a whole day may take seconds.
+pub(crate) const ANSWER_PATIENCE_NS: u64 = 60_000_000_000;
+/// Shortest time for which a page about the past is kept: the history is written as often.
+pub(crate) const PAST_KEPT_NS: u64 = 10_000_000_000;
+/// Making the pages of a range takes at most one part in this number of a CPU.
+pub(crate) const PAST_PART: u64 = 10;
 /// Largest number of groups on the metrics page; the first ones are shown.
 pub(crate) const GROUPS_SHOWN_MAX: usize = 1000;
 /// Largest number of groups on the web page; the first ones are shown.
 pub(crate) const GROUPS_ON_PAGE_MAX: usize = 256;
 /// Time from one update of the web page to the next.
 pub(crate) const UPDATE_EACH_NS: u64 = 1_000_000_000;
+/// Time from one export of the metrics to the next.
+pub(crate) const EXPORT_EACH_NS: u64 = 10_000_000_000;
 /// Largest number of decisions of an update.
 pub(crate) const UPDATE_DECISIONS_MAX: usize = 256;
 /// Largest number of updates that wait for the thread of the web page.

@@ -130,9 +130,8 @@ impl Outlets {
         points.for_each(|point| point.at_ns = since(point.at_ns));
         self.last_ns = Some(at_ns);
         let listed = |all: bool| {
-            let may_see = |g: &&GroupInfo| all || g.mode.permits_others(Role::Consumer);
-            let groups = groups.iter().filter(may_see).take(GROUPS_ON_PAGE_MAX);
-            groups.map(|group| on_page(group, update.at_ns)).collect()
+            let groups = groups.iter().map(|group| on_page(group, update.at_ns));
+            groups.filter(|group| all || group.is_public).take(GROUPS_ON_PAGE_MAX).collect()
         };
         let mut has_ended = false;
         if let Some(history) = &mut self.history {
@@ -158,12 +157,13 @@ fn on_page(group: &GroupInfo, at_ns: u64) -> Group {
         beats: group.status.beats,
         rate_min: group.status.goal.rate_min,
         rate_max: group.status.goal.rate_max,
+        is_public: group.mode.permits_others(Role::Consumer),
         rates: [(at_ns, group.status.window_rate)].into(),
     }
 }
 
 /// The wall clock, in nanoseconds since 1970; 0 if it is earlier.
-fn unix_ns() -> u64 {
+pub(crate) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64
 }

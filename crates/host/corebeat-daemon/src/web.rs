@@ -3,15 +3,16 @@
 //! The control loop hands an [`Update`] over each second, and never waits for the thread
 //! (`outlet`).
 
+use crate::body::{Body, Coding};
 use crate::http::{Place, Request, Response, Server};
 use crate::limit::{UPDATES_WAITING_MAX, WEB_NICE, WEB_PAUSE};
 use crate::outlet::{Outlet, Sent};
+use crate::past::PastPages;
 use crate::socket::Scope;
 use corebeat_sync::quiet;
-use corebeat_web::{Decision, Machine, Part, State, Update};
+use corebeat_web::{Decision, Machine, Page, Part, Past, Range, State, Update};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -121,15 +122,25 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Starts to serve the page by a server at its place.
-    pub(crate) fn start(page: &WebPage, server: Server) -> io::Result<Web> {
+    /// Starts to serve the page by a server at its place, with the recorded past of the host.
+    pub(crate) fn start(
+        page: &WebPage,
+        server: Server,
+        past: Option<Arc<dyn Past>>,
+    ) -> io::Result<Web> {
         let shows_all = server.is_private() || page.token.is_some();
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (updates, receiver) = sync_channel(UPDATES_WAITING_MAX);
         let site = Site::new(page)?;
-        let waker = Arc::clone(&wake);
-        let thread = quiet::spawn("web", move || serve(server, &site, &receiver, &waker))?;
-        Ok(Web { outlet: Some(Outlet::new(updates)), wake, thread: Some(thread), shows_all })
+        let pages = past.map(|past| {
+            let event = Arc::clone(&event);
+            PastPages::start(past, shows_all, move || wake(&event))
+        });
+        let pages = pages.transpose()?;
+        let waker = Arc::clone(&event);
+        let thread = quiet::spawn("web", move || serve(server, &site, pages, &receiver, &waker))?;
+        let outlet = Some(Outlet::new(updates));
+        Ok(Web { outlet, wake: event, thread: Some(thread), shows_all })
     }
 
     /// Adds a decision to the next update.
@@ -162,11 +173,17 @@ fn wake(fd: &OwnedFd) {
 }
 
 /// Serves the page until the queue has no sender.
-fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &OwnedFd) {
+fn serve(
+    mut server: Server,
+    site: &Site,
+    pages: Option<PastPages>,
+    updates: &Receiver<Update>,
+    wake: &OwnedFd,
+) {
     // Without the value, the page costs the control loop more time; nothing else changes.
     let _ = rustix::process::nice(WEB_NICE);
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut content = Content::new(State::of_host(node, Machine::of_host()));
+    let mut content = Content::new(State::of_host(node, Machine::of_host()), pages);
     loop {
         wait(&server, wake);
         let _ = read(wake, &mut [0; 8]);
@@ -184,7 +201,8 @@ fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &Own
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        server.serve(now_ns, &mut |request| site.answer(request, &mut content));
+        content.past.iter_mut().for_each(|pages| pages.take(now_ns));
+        server.serve(now_ns, &mut |request| site.answer(request, &mut content, now_ns));
     }
 }
 
@@ -194,12 +212,15 @@ fn serve(mut server: Server, site: &Site, updates: &Receiver<Update>, wake: &Own
 struct Content {
     state: State,
     page: Option<Response>,
-    whole: Option<Arc<[u8]>>,
+    whole: Option<Body>,
+    /// The pages about the past, if the host has a history.
+    past: Option<PastPages>,
 }
 
 impl Content {
-    fn new(state: State) -> Content {
-        Content { state, page: None, whole: None }
+    fn new(mut state: State, past: Option<PastPages>) -> Content {
+        state.has_past = past.is_some();
+        Content { state, page: None, whole: None, past }
     }
 
     fn update(&mut self, mut update: Update) {
@@ -208,14 +229,46 @@ impl Content {
         (self.page, self.whole) = (None, None);
     }
 
+    /// The answer to a permitted request. `None` if it is being made.
+    fn answer(&mut self, request: &Request, now_ns: u64) -> Option<Response> {
+        match (request.path, request.parameter("range")) {
+            ("/", None) => Some(self.page()),
+            ("/", Some(range)) => self.past(range, now_ns),
+            ("/events", _) => Some(Response {
+                status: "200 OK",
+                headers: vec![
+                    ("Content-Type", "text/event-stream".into()),
+                    // A proxy such as nginx sends events on at once.
+                    ("X-Accel-Buffering", "no".into()),
+                ],
+                body: self.whole(),
+                coding: Coding::Plain,
+                is_stream: true,
+            }),
+            _ => Some(Response::text("404 Not Found", "the only page is /\n")),
+        }
+    }
+
     /// The page. The number in its policy is the same until the next update. A name that was chosen
     /// after the number is in a later page, with another number.
     fn page(&mut self) -> Response {
-        self.page.get_or_insert_with(|| page(&self.state)).clone()
+        self.page.get_or_insert_with(|| Response::page(self.state.live_page())).clone()
+    }
+
+    /// The page about the past that a query names. `None` if it is being made.
+    fn past(&mut self, range: &str, now_ns: u64) -> Option<Response> {
+        let refused = |text| Some(Response::text("404 Not Found", text));
+        match (Range::named(range), &mut self.past) {
+            (Some(range), Some(pages)) => pages.page(range, now_ns),
+            (None, _) => refused("the only ranges are 1h and 1d\n"),
+            (_, None) => {
+                refused("no history is recorded; start 'corebeat daemon --web --history'\n")
+            }
+        }
     }
 
     /// The event with everything.
-    fn whole(&mut self) -> Arc<[u8]> {
+    fn whole(&mut self) -> Body {
         self.whole.get_or_insert_with(|| message(&self.state, Part::Whole)).clone()
     }
 }
@@ -240,11 +293,10 @@ fn wait(server: &Server, wake: &OwnedFd) {
 }
 
 /// An event of a stream.
-fn message(state: &State, part: Part) -> Arc<[u8]> {
-    let mut text = String::new();
+fn message(state: &State, part: Part) -> Body {
+    let retry = if part == Part::Whole { "retry: 3000\n" } else { "" };
     // JSON is one line.
-    let _ = write!(text, "data: {}\n\n", state.json(part));
-    text.into_bytes().into()
+    Body::new(format!("{retry}data: {}\n\n", state.json(part)))
 }
 
 /// The access to the page.
@@ -266,21 +318,12 @@ impl Site {
         Ok(Site { token: page.token.clone(), cookie })
     }
 
-    fn answer(&self, request: &Request, content: &mut Content) -> Response {
-        let mut response = self.refusal(request).unwrap_or_else(|| match request.path {
-            "/" => content.page(),
-            "/events" => Response {
-                status: "200 OK",
-                headers: vec![
-                    ("Content-Type", "text/event-stream".into()),
-                    // A proxy such as nginx sends events on at once.
-                    ("X-Accel-Buffering", "no".into()),
-                ],
-                body: [b"retry: 3000\n".as_slice(), &content.whole()].concat(),
-                is_stream: true,
-            },
-            _ => Response::text("404 Not Found", "the only page is /\n"),
-        });
+    /// `None` if the answer is being made.
+    fn answer(&self, request: &Request, content: &mut Content, now_ns: u64) -> Option<Response> {
+        let mut response = match self.refusal(request) {
+            Some(refusal) => refusal,
+            None => content.answer(request, now_ns)?,
+        };
         let policy = "default-src 'none'; frame-ancestors 'none'";
         if !response.headers.iter().any(|(name, _)| *name == POLICY) {
             response.headers.push((POLICY, policy.into()));
@@ -294,7 +337,8 @@ impl Site {
             ("X-Frame-Options", "DENY"),
         ];
         response.headers.extend(headers.map(|(name, value)| (name, value.to_owned())));
-        response
+        response.coding = request.coding();
+        Some(response)
     }
 
     /// The answer to a request that does not get a page.
@@ -318,7 +362,7 @@ impl Site {
         {
             return None;
         }
-        let sent = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        let sent = request.parameter("token");
         if request.path == "/" && sent.is_some_and(|sent| is_equal(sent, &token.0)) {
             // The token stays neither in the address bar nor in the history.
             let mut response = Response::text("303 See Other", "");
@@ -337,20 +381,24 @@ impl Site {
 
 const POLICY: &str = "Content-Security-Policy";
 
-fn page(state: &State) -> Response {
-    match state.live_page() {
-        Ok(page) => Response {
-            status: "200 OK",
-            headers: vec![
-                ("Content-Type", "text/html; charset=utf-8".into()),
-                (POLICY, page.policy),
-            ],
-            body: page.html.into_bytes(),
-            is_stream: false,
-        },
-        Err(e) => {
-            let text = format!("the kernel has no random numbers: {e}; load the page again\n");
-            Response::text("503 Service Unavailable", text)
+impl Response {
+    /// An answer with a page.
+    pub(crate) fn page(made: io::Result<Page>) -> Response {
+        match made {
+            Ok(page) => Response {
+                status: "200 OK",
+                headers: vec![
+                    ("Content-Type", "text/html; charset=utf-8".into()),
+                    (POLICY, page.policy),
+                ],
+                body: Body::new(page.html),
+                coding: Coding::Plain,
+                is_stream: false,
+            },
+            Err(e) => {
+                let text = format!("the kernel has no random numbers: {e}; load the page again\n");
+                Response::text("503 Service Unavailable", text)
+            }
         }
     }
 }
@@ -379,6 +427,8 @@ fn is_equal(sent: &str, expected: &str) -> bool {
 mod tests {
     use super::*;
     use crate::limit::{READERS_MAX, STREAMS_MAX};
+    use crate::past::tests::slow;
+    use corebeat_machine::{TimeShares, Topology};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
@@ -389,6 +439,11 @@ mod tests {
     /// A page on a free port, which the system chose. A port that another process takes at the same
     /// time is tried again.
     fn open(token: Option<&str>) -> (Web, SocketAddr) {
+        open_with(token, None)
+    }
+
+    /// As [`open`], with a history.
+    fn open_with(token: Option<&str>, past: Option<Arc<dyn Past>>) -> (Web, SocketAddr) {
         for _ in 0..100 {
             let address = {
                 let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -398,7 +453,7 @@ mod tests {
             let page = WebPage::new(Place::Tcp(address), token);
             match Server::open(page.place()) {
                 Ok(server) => {
-                    let web = Web::start(&page, server).unwrap();
+                    let web = Web::start(&page, server, past).unwrap();
                     return (web, address);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
@@ -606,14 +661,119 @@ mod tests {
     }
 
     #[test]
+    fn live_page_is_served_while_the_past_is_read() {
+        for (token, all) in [(None, false), (Some(TOKEN), true)] {
+            let note = &format!("Hour of all groups: {all}");
+            let (past, permits) = slow();
+            let (_web, address) = open_with(token, Some(past));
+            let headers = format!("Authorization: Bearer {TOKEN}\r\n");
+            let asker = headers.clone();
+            let hour = std::thread::spawn(move || ask(address, "GET /?range=1h", &asker));
+            for _ in 0..10 {
+                assert!(ask(address, "GET /", &headers).contains("<a href=\"./?range=1h\""));
+            }
+            permits.send(Ok(())).unwrap();
+            let page = hour.join().unwrap();
+            assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains(note), "{page}");
+            assert!(page.contains("frame-ancestors 'none'") && page.contains("nosniff"), "{page}");
+            // It is kept.
+            assert!(ask(address, "GET /?range=1h", &headers).contains(note));
+            assert_eq!(status(address, "GET /?range=1w", &headers), "404");
+        }
+    }
+
+    #[test]
+    fn past_without_a_history_or_a_token_is_refused() {
+        let (_web, address) = open(None);
+        let page = ask(address, "GET /?range=1h", "");
+        assert!(page.starts_with("HTTP/1.1 404 ") && page.contains("--web --history"), "{page}");
+        let (_web, address) = open(Some(TOKEN));
+        assert_eq!(status(address, "GET /?range=1h", ""), "401");
+    }
+
+    #[test]
     fn page_and_event_are_made_once_for_each_update() {
         let state = State::of_host(String::new(), Machine::default());
-        let mut content = Content::new(state);
+        let mut content = Content::new(state, None);
         let (page, whole) = (content.page().body, content.whole());
         assert_eq!(content.page().body, page, "a page that is made anew has another nonce");
-        assert!(Arc::ptr_eq(&content.whole(), &whole));
+        assert!(content.whole().is_same(&whole));
         content.update(Update { at_ns: SECOND, ..Update::default() });
-        assert!(content.page().body != page && content.whole() != whole);
+        assert!(content.page().body != page && !content.whole().is_same(&whole));
+    }
+
+    /// A host with many programs, and what browsers load of its page first.
+    #[test]
+    fn page_of_many_programs_loads_less_than_200_kb() {
+        const BYTES_MAX: usize = 200_000;
+        let mut random = fastrand::Rng::with_seed(1);
+        let machine = Machine { topology: Some(Topology::flat(64)), ..Machine::default() };
+        let mut content = Content::new(State::of_host("host".into(), machine), None);
+        (1..=300).for_each(|second| content.update(update_of_many(second, &mut random)));
+        let request = "GET / HTTP/1.1\r\nAccept-Encoding: gzip, deflate, br\r\n\r\n";
+        let request = Request::parse(request.as_bytes(), 0).unwrap().unwrap();
+        assert_eq!(request.coding(), Coding::Gzip);
+        let (page, whole) = (content.page().body, content.whole());
+        let bytes =
+            [Coding::Gzip, Coding::Plain].map(|c| page.whole(c).len() + whole.begin(c).len());
+        assert!(bytes[0] < BYTES_MAX, "{bytes:?}");
+        let news = message(&content.state, Part::News).part(Coding::Gzip).len();
+        assert!(news < BYTES_MAX / 5, "{news}");
+    }
+
+    /// An update with 256 programs and 64 groups, as on a busy host.
+    fn update_of_many(second: u64, random: &mut fastrand::Rng) -> Update {
+        let at_ns = second * SECOND;
+        let names = ["postgres", "python3", "cc1plus", "chrome", "java", "node", "ld.lld", "nginx"];
+        let program = |id: u32, random: &mut fastrand::Rng| {
+            // A program computes, or waits.
+            let user = if id.is_multiple_of(4) { random.f64() } else { 0.01 * random.f64() };
+            let shares = TimeShares {
+                user: Some(user),
+                system: Some(0.1 * user),
+                sleep: Some(1.0 - 1.1 * user),
+                ..TimeShares::ZERO
+            };
+            let threads = random.usize(1..16);
+            let thread_ns = SECOND * threads as u64;
+            let span_ns = SECOND + random.u64(..1_000_000);
+            let point = corebeat_host::Point { at_ns, span_ns, thread_ns, shares, threads };
+            let thread = |tid| corebeat_web::Thread {
+                tid: 100_000 + 37 * id as i32 + tid,
+                name: format!("worker {tid}"),
+                running: random.f64(),
+                cpu: Some(random.u32(..64)),
+            };
+            corebeat_web::Program {
+                id,
+                pid: Some(100_000 + 37 * id as i32),
+                name: names[id as usize % names.len()].into(),
+                policy: "auto".into(),
+                changes: vec!["class batch".into(), "slice 100 ms".into()],
+                points: [point].into(),
+                threads: (0..4).map(thread).collect(),
+                cpus: vec![id % 64],
+                ..Default::default()
+            }
+        };
+        let group = |group| corebeat_web::Group {
+            group,
+            pids: vec![group],
+            rates: [(at_ns, random.f64())].into(),
+            ..Default::default()
+        };
+        let groups = (0..64).map(group).collect();
+        let decision = Decision {
+            program: names[second as usize % names.len()].into(),
+            policy: "faithful".into(),
+            what: "slice 100 ms".into(),
+            why: format!("threads wait for a CPU for {second}% of the time"),
+            unix_s: Some(second as f64),
+            ..Decision::default()
+        };
+        let programs = (0..256).map(|id| program(id, random)).collect();
+        let decisions = vec![decision; 2];
+        Update { at_ns, steering: true, programs, groups, decisions, ..Update::default() }
     }
 
     /// Whether the server has not closed the connection.

@@ -105,6 +105,9 @@ pub struct Group {
     pub rate_min: Option<f64>,
     /// Largest rate of the goal, in heartbeats per second.
     pub rate_max: Option<f64>,
+    /// Whether users other than the owner may list the group at each time of the span.
+    #[serde(default)]
+    pub is_public: bool,
 }
 
 fn is_zero(times_ms: &[u64; 7]) -> bool {
@@ -171,6 +174,7 @@ impl Group {
         let mean = |(own, before): (f64, f64)| own * part + before * (1.0 - part);
         self.rate = self.rate.zip(earlier.rate).map(mean).or(self.rate).or(earlier.rate);
         self.span_ms = span_ms;
+        self.is_public &= earlier.is_public;
     }
 }
 
@@ -207,6 +211,7 @@ impl Frame {
             span_ms: span_ms(span_ns),
             rate_min: group.rate_min,
             rate_max: group.rate_max,
+            is_public: group.is_public,
         };
         let decision =
             |decision: Decision| (ago_ms((decision.at_s.max(0.0) * 1e9) as u64), decision);
@@ -389,6 +394,24 @@ mod tests {
         let Usage { shares, unknown_ms, .. } = whole;
         assert_eq!((shares.user, shares.lock), (Some(0.75), Some(0.4)));
         assert_eq!((unknown_ms[0], unknown_ms[2], whole.cpu_s()), (2000, 2000, 1.5));
+    }
+
+    #[test]
+    fn group_that_was_private_for_a_second_is_private_for_the_minute() {
+        let is_public = |seconds: [bool; 3]| {
+            let frame = |is_public| {
+                let group = Group { is_public, ..Group::default() };
+                (0, Frame { groups: vec![group], ..Frame::default() })
+            };
+            let (_, whole) = Frame::merged(seconds.map(frame).into()).unwrap();
+            Frame::decode(&whole.encode().unwrap()).unwrap().groups[0].is_public
+        };
+        assert!(is_public([true; 3]) && !is_public([true, false, true]));
+        assert!(!is_public([false, true, true]) && !is_public([true, true, false]));
+        // A frame that an earlier version has written.
+        let before = r#"{"owner":0,"group":1,"pids":[],"members":1,"beats":1,"rate":null,
+                         "span_ms":1,"rate_min":null,"rate_max":null}"#;
+        assert!(!serde_json::from_str::<Group>(before).unwrap().is_public);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! size, and reports of a period.
 //!
 //! Place in the loop: host; uses corebeat-host (points), corebeat-web (updates, and the page of a
-//! period), and base. `corebeat daemon --history` writes, `corebeat report` reads.
+//! period), and base. `corebeat daemon --history` writes; `corebeat report` and the page of
+//! `corebeat daemon --web` read.
 //!
 //! # Example
 //!
@@ -33,6 +34,7 @@
 //!         a day          2 h        10 min        now                        '-- remove the oldest
 //!
 //!  file --copy, under its lock--> read: Frames of a period --> Report: text, JSON, page
+//!                                   Folder: the last hour or day, for the page of the daemon
 //! ```
 //!
 //! A frame contains all that the daemon observed in a span. Each time is in one frame: as frames
@@ -67,6 +69,8 @@
 //! 7. The writer uses no folder that others can write, no file of another user, and no link
 //!    (`folder_that_others_can_write_is_refused`, `folder_and_file_of_another_user_are_refused`,
 //!    `links_pipes_and_folders_are_no_history`).
+//! 8. A page for users of the host has no group that only its owner may list
+//!    (`page_for_all_users_has_no_private_group`).
 //!
 //! # Failure
 //!
@@ -87,6 +91,7 @@
 
 mod error;
 mod file;
+mod folder;
 mod frame;
 mod read;
 mod recorder;
@@ -95,6 +100,7 @@ mod store;
 
 pub use error::Error;
 pub use file::FILE_BYTES_MAX;
+pub use folder::Folder;
 pub use frame::{Clock, Frame, Group, Program, Usage};
 pub use read::{FILE, Recorded, read};
 pub use recorder::{Recorder, WRITE_EACH};

@@ -61,6 +61,14 @@ pub struct Recorded {
     pub next: Option<(u64, Frame)>,
 }
 
+impl Recorded {
+    /// Removes the groups of heartbeats that only their owner may list.
+    pub(crate) fn remove_private_groups(&mut self) {
+        let frames = self.frames.iter_mut().map(|(_, frame)| frame);
+        frames.for_each(|frame| frame.groups.retain(|group| group.is_public));
+    }
+}
+
 /// Reads the frames of a folder that end within these times of the wall clock, in milliseconds
 /// since 1970. The file is copied to memory under its lock: a report needs no permission to write
 /// the file, and the daemon does not wait for the report.

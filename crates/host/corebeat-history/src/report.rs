@@ -263,9 +263,9 @@ impl Report {
         self.decisions_left_out = self.decisions_left_out.saturating_add(frame.left_out);
     }
 
-    /// The content of a page about the period. `machine` is this host. `json` is the report as the
-    /// command writes it.
-    pub fn page(&self, host: String, machine: Machine, json: serde_json::Value) -> State {
+    /// The content of a page about the period. `machine` is this host. The page contains `json`,
+    /// the report as the command writes it, for scripts.
+    pub fn page(&self, host: String, machine: Machine, json: Option<serde_json::Value>) -> State {
         let programs = &self.programs[..self.programs.len().min(PROGRAMS_MAX)];
         let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];
         let [missing_excess, claims_excess, decisions_excess] = [
@@ -292,6 +292,7 @@ impl Report {
             beats: group.beats,
             rate_min: group.rate.and_then(|rate| rate.rate_min),
             rate_max: group.rate.and_then(|rate| rate.rate_max),
+            is_public: false,
             rates: group.thinned(step_ms, self.from_s).into(),
         };
         let missing = self.missing[missing_excess..].iter();
@@ -306,7 +307,8 @@ impl Report {
         ];
         let left_out = left_out.into_iter().filter(|(_, number)| *number > 0);
         notes.extend(left_out.map(|(what, number)| format!("not on this page: {what}: {number}")));
-        let is_short = json.to_string().len() <= JSON_BYTES_MAX;
+        let length = json.as_ref().map_or(0, |json| json.to_string().len());
+        let is_short = length <= JSON_BYTES_MAX;
         if !is_short {
             notes.push("the report as JSON is not in this page, because it is long".into());
         }
@@ -318,7 +320,7 @@ impl Report {
         state.notes = notes;
         let claims = claims_table(&self.claims[claims_excess..]);
         state.tables = [claims].into_iter().filter(|table| !table.rows.is_empty()).collect();
-        state.report = Some(json).filter(|_| is_short);
+        state.report = json.filter(|_| is_short);
         state.period = Some(format!("From {} to {}.", utc(self.from_s), utc(self.to_s)));
         state.make_printable();
         state
@@ -709,7 +711,7 @@ mod tests {
         let Decision { program, policy, what, why, .. } = decision;
         [program, policy, what, why].into_iter().for_each(|text| *text = hidden.into());
         let report = of_seconds(&[(at_ms, frame)], 1, None);
-        let page = report.page("host".into(), Machine::default(), serde_json::json!(null));
+        let page = report.page("host".into(), Machine::default(), None);
         for text in [report.to_string(), page.file_page().unwrap()] {
             assert!(text.contains("\\u{1b}[31m\\u{202e}b"), "{text}");
             assert!(!text.contains(['\u{1b}', '\u{202e}']) && !text.contains("u001b"), "{text}");
@@ -729,7 +731,7 @@ mod tests {
             })
             .collect();
         let report = of_seconds(&frames, 2000, None);
-        let page = report.page("host".into(), Machine::default(), serde_json::json!(null));
+        let page = report.page("host".into(), Machine::default(), None);
         assert_eq!((page.groups.len(), page.tables[0].rows.len()), (GROUPS_MAX, CLAIMS_MAX));
         let gaps = page.notes.iter().filter(|note| note.starts_with("nothing is recorded"));
         assert_eq!(gaps.count(), MISSING_MAX);
@@ -766,7 +768,7 @@ mod tests {
             })
             .collect();
         let report = of_seconds(&frames, 600, None);
-        let state = report.page("host".into(), Machine::default(), serde_json::json!({}));
+        let state = report.page("host".into(), Machine::default(), Some(serde_json::json!({})));
         assert_eq!((state.programs.len(), state.decisions.len()), (PROGRAMS_MAX, DECISIONS_MAX));
         let points = state.programs.iter().flat_map(|program| &program.points);
         assert!(points.clone().count() <= POINTS_MAX, "{}", points.count());

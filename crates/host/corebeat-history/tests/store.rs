@@ -1,11 +1,12 @@
 //! The file of the history: its age, its bound, and what damages it.
 
 use corebeat_history::{
-    AGE_MS_MAX, Clock, Error, FILE, FILE_BYTES_MAX, Frame, Program, Store, Usage, read,
+    AGE_MS_MAX, Clock, Error, FILE, FILE_BYTES_MAX, Folder, Frame, Group, Program, Store, Usage,
+    read,
 };
 use corebeat_machine::TimeShares;
 use corebeat_test_group::TestGroup;
-use corebeat_web::Decision;
+use corebeat_web::{Decision, Past, Range};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, Permissions};
@@ -13,6 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
@@ -79,6 +81,32 @@ fn frames_age_to_longer_spans_and_keep_their_sums() {
     let thread_ms: u64 = frames.iter().map(|(_, f)| f.programs[0].usage.thread_ms).sum();
     assert_eq!(thread_ms, 2 * seconds * SECOND);
     assert!(frames.len() < 600 + 670 + 70, "{}", frames.len());
+}
+
+#[test]
+fn page_for_all_users_has_no_private_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder(dir.path().into());
+    let empty = folder.content(Range::Hour, true).unwrap();
+    assert!(empty.programs.is_empty() && empty.notes[0].starts_with("nothing is recorded from"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let group = |group| Group { group, is_public: group == 1, pids: vec![7], ..Group::default() };
+    // Two hours ago, and now.
+    let frames = [now - 2 * HOUR, now].map(|unix_ms| Frame {
+        clock: Clock { boot: 1, boot_ms: unix_ms, unix_ms },
+        groups: vec![group(1), group(2)],
+        ..frame(0, 1.0)
+    });
+    open(dir.path()).append(&frames).unwrap();
+    for (range, points, all, groups) in
+        [(Range::Hour, 1, true, 2), (Range::Hour, 1, false, 1), (Range::Day, 2, false, 1)]
+    {
+        let content = folder.content(range, all).unwrap();
+        assert_eq!((content.programs[0].points.len(), content.groups.len()), (points, groups));
+        assert!(content.groups[0].group == 1 && content.period.is_some());
+    }
+    fs::write(dir.path().join(FILE), "another file").unwrap();
+    assert!(folder.content(Range::Hour, true).unwrap_err().contains("is damaged or no history"));
 }
 
 #[test]

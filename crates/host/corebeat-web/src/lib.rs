@@ -26,6 +26,7 @@
 //!                            ^  |                             ^
 //!  Report --of_run-----------'  |--json(Whole, News)--events--'
 //!                               `--file_page--> HTML with the same JSON inside
+//!  Past (recorded) --content--> State --range_page--> the same, with links to the live page
 //! ```
 //!
 //! The server renders tables, so that a browser without JavaScript shows everything except charts.
@@ -53,11 +54,13 @@
 
 mod html;
 mod page;
+mod past;
 mod report;
 mod state;
 mod utc;
 
 pub use page::{Page, secret};
+pub use past::{Past, Range};
 pub use state::{
     Claim, Decision, Group, Machine, Outcome, Part, Program, State, Table, Thread, Update,
 };

@@ -25,7 +25,8 @@
   const percent = (share) => (share === null ? UNKNOWN : Math.round(share / 10) + "%");
   const number = (value, digits) => (value === null ? UNKNOWN : value.toFixed(digits));
 
-  // Charts are drawn while they are visible only: a host may have hundreds of programs.
+  // Charts have paths and are drawn while they are visible only: a host may have hundreds of
+  // programs.
   const redrawn = new Map();
   const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -39,9 +40,15 @@
     const svg = draw("svg", {
       class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
     });
-    const paths = classes.map((name) => svg.appendChild(draw("path", { class: name })));
     cell.replaceChildren(svg);
-    const chart = { visible: false, redraw: () => redraw(svg, paths) };
+    let paths = null;
+    const chart = {
+      visible: false,
+      redraw: () => {
+        paths = paths || classes.map((name) => svg.appendChild(draw("path", { class: name })));
+        redraw(paths);
+      },
+    };
     redrawn.set(svg, chart);
     observer.observe(svg);
     return { svg, update: () => chart.visible && !document.hidden && chart.redraw() };
@@ -95,7 +102,7 @@
     for (let n = 0; n < 5 + SHARES.length; n++) cells.push(make("td"));
     row.append(...cells);
     const program = { id, row, cells, points: [], name: "", pid: null };
-    program.chart = addChart(cells[cells.length - 1], [...SHARES, "mark"], (svg, paths) => {
+    program.chart = addChart(cells[cells.length - 1], [...SHARES, "mark"], (paths) => {
       const points = program.points;
       const from = begin(points.length ? points[0][0] - points[0][1] : now);
       stack(paths.slice(0, -1), points, from);
@@ -141,7 +148,7 @@
     for (let n = 0; n < 7; n++) cells.push(make("td"));
     row.append(...cells);
     const group = { id, row, cells, rates: [] };
-    group.chart = addChart(cells[7], ["band", "rate"], (svg, paths) => drawRates(group, paths));
+    group.chart = addChart(cells[7], ["band", "rate"], (paths) => drawRates(group, paths));
     return group;
   };
   // The rate as a line, and the goal as a band behind it.

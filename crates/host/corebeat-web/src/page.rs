@@ -2,12 +2,13 @@
 //! that draws charts into them and keeps them up to date.
 
 use crate::html::Html;
+use crate::past::Range;
 use crate::state::{Outcome, Part, Program, SHARES, State, Table, seconds};
 use crate::utc;
 use corebeat_host::Point;
 use corebeat_linux::Offer;
 use corebeat_machine::{Cpu, TimeShares, Topology};
-use std::io;
+use std::{io, iter};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -23,6 +24,8 @@ const THREADS_OF_PROGRAMS_MAX: usize = 64;
 enum Kind {
     /// Server-sent events.
     Live,
+    /// The page itself, which is about a recorded period of the host.
+    Range(Range),
     /// The page itself.
     File,
 }
@@ -49,7 +52,7 @@ pub fn secret() -> io::Result<String> {
 fn policy(kind: Kind, nonce: &str) -> String {
     let connect = match kind {
         Kind::Live => "connect-src 'self'; ",
-        Kind::File => "",
+        Kind::Range(_) | Kind::File => "",
     };
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; {connect}\
@@ -64,11 +67,23 @@ impl State {
     /// # Errors
     /// The kernel has no random numbers.
     pub fn live_page(&self) -> io::Result<Page> {
+        self.served(Kind::Live)
+    }
+
+    /// The page of a recorded period of a host ([`Past`](crate::Past)), beside its live page.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn range_page(&self, range: Range) -> io::Result<Page> {
+        self.served(Kind::Range(range))
+    }
+
+    fn served(&self, kind: Kind) -> io::Result<Page> {
         // A script or a style in the name of a program does not have the number, so that the
         // browser ignores it.
         let nonce = secret()?;
-        let policy = policy(Kind::Live, &nonce) + "; frame-ancestors 'none'";
-        Ok(Page { html: self.html(Kind::Live, &nonce), policy })
+        let policy = policy(kind, &nonce) + "; frame-ancestors 'none'";
+        Ok(Page { html: self.html(kind, &nonce), policy })
     }
 
     /// The page of a run, a search or a recorded period: one file without further parts.
@@ -98,6 +113,7 @@ impl State {
             html.raw("<button id=\"pause\" type=\"button\" hidden>Pause</button>\n");
             html.raw("<noscript><p><a href=\"./\">Load the page again</a></p></noscript>\n");
         }
+        self.periods(&mut html, kind);
         html.raw("</header>\n<main>\n");
         self.programs(&mut html, kind);
         self.tables.iter().for_each(|table| add_table(&mut html, table));
@@ -111,7 +127,7 @@ impl State {
         match kind {
             Kind::Live => {}
             // The script takes the decisions from their table.
-            Kind::File => {
+            Kind::Range(_) | Kind::File => {
                 let mut message = self.message(Part::Whole);
                 message.decisions.clear();
                 html.json("state", &message.json());
@@ -127,10 +143,36 @@ impl State {
 
     fn status(&self, kind: Kind) -> &str {
         match (kind, self.steering) {
-            (Kind::File, _) => self.period.as_deref().unwrap_or("A run that has ended."),
             (Kind::Live, true) => "The daemon acts.",
             (Kind::Live, false) => "The daemon observes, and does not act.",
+            (Kind::Range(_) | Kind::File, _) => {
+                self.period.as_deref().unwrap_or("A run that has ended.")
+            }
         }
+    }
+
+    /// Links between the live page and those of the recorded periods.
+    fn periods(&self, html: &mut Html, kind: Kind) {
+        let shown = match kind {
+            Kind::File => return,
+            Kind::Live if !self.has_past => {
+                html.raw("<p class=\"hint\">The last hour and day are not recorded; start ");
+                html.raw("<code>corebeat daemon --web --history</code> to show them.</p>\n");
+                return;
+            }
+            Kind::Live => None,
+            Kind::Range(range) => Some(range),
+        };
+        html.raw("<nav aria-label=\"Period\"><ul>");
+        for range in iter::once(None).chain(Range::ALL.map(Some)) {
+            html.raw("<li><a href=\"./");
+            if let Some(range) = range {
+                html.raw("?range=").raw(range.name());
+            }
+            html.raw("\"").raw(if range == shown { " aria-current=\"page\">" } else { ">" });
+            html.raw(range.map_or("Live", Range::title)).raw("</a></li>");
+        }
+        html.raw("</ul></nav>\n");
     }
 
     fn programs(&self, html: &mut Html, kind: Kind) {
@@ -142,7 +184,7 @@ impl State {
         }
         html.raw("</ul>\n<p>Shares are parts of the time of all threads of a program; spin is a ");
         html.raw("part of user. An unknown share is a dash, and white in a chart.");
-        if kind == Kind::File {
+        if kind != Kind::Live {
             html.raw(" The numbers are those of the whole ");
             html.raw(if self.period.is_some() { "period." } else { "run." });
         }
@@ -178,15 +220,15 @@ impl State {
         begin_table(html, "Decisions, the last first", &head);
         let shown_max = match kind {
             Kind::Live => DECISIONS_IN_TABLE_MAX,
-            Kind::File => self.decisions.len(),
+            Kind::Range(_) | Kind::File => self.decisions.len(),
         };
         for decision in self.decisions.iter().rev().take(shown_max) {
             let at = match (kind, decision.unix_s) {
                 (Kind::Live, _) => format!("{:.0} s ago", seconds(self.at_ns) - decision.at_s),
-                (Kind::File, Some(unix_s)) => utc(unix_s),
+                (_, Some(unix_s)) => utc(unix_s),
                 // It holds for the whole run.
-                (Kind::File, None) if decision.outcome == Outcome::Unchanged => "–".into(),
-                (Kind::File, None) => format!("{:.1} s", decision.at_s),
+                (_, None) if decision.outcome == Outcome::Unchanged => "–".into(),
+                (_, None) => format!("{:.1} s", decision.at_s),
             };
             html.raw("<tr data-at=\"").text(decision.at_s).raw("\" data-program=\"");
             html.text(&decision.program).raw("\" data-outcome=\"").raw(decision.outcome.kind());
@@ -549,6 +591,25 @@ mod tests {
         let html = state.file_page().unwrap();
         assert!(html.contains("<td>1970-01-01 00:00:00Z</td>") && html.contains("at most 2<"));
         assert!(html.contains("those of the whole period") && !html.contains("<script>"), "{html}");
+    }
+
+    #[test]
+    fn pages_of_a_host_have_links_to_each_other_if_it_has_a_past() {
+        let mut state = hostile();
+        let links = |html: &str| html.matches("<nav").count() + html.matches("\"./?range=").count();
+        let without = state.live_page().unwrap().html;
+        assert!(links(&without) == 0 && without.contains("corebeat daemon --web --history"));
+        state.has_past = true;
+        let live = state.live_page().unwrap().html;
+        assert!(links(&live) == 3 && live.contains("<a href=\"./\" aria-current=\"page\">Live<"));
+        let day = state.range_page(Range::Day).unwrap();
+        let current = "<a href=\"./?range=1d\" aria-current=\"page\">1 day</a>";
+        assert!(links(&day.html) == 3 && day.html.contains(current), "{}", day.html);
+        assert!(day.html.contains("id=\"state\"") && !day.html.contains("id=\"pause\""));
+        assert!(!day.policy.contains("connect-src") && day.policy.contains("frame-ancestors"));
+        assert_eq!(links(&state.file_page().unwrap()), 0);
+        assert!(Range::ALL.into_iter().all(|range| Range::named(range.name()) == Some(range)));
+        assert_eq!(Range::named("2h"), None);
     }
 
     #[test]

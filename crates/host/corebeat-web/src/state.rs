@@ -50,6 +50,8 @@ pub struct State {
     pub report: Option<serde_json::Value>,
     /// Begin and end of the recorded period of a host that a file is about; `None` for a run.
     pub period: Option<String>,
+    /// Whether the host has a [`Past`](crate::Past), to which the live page links.
+    pub has_past: bool,
     /// Time of the update before the last one.
     pub(crate) since_ns: u64,
     /// Number of decisions that the last update added.
@@ -123,6 +125,8 @@ pub struct Group {
     pub rate_min: Option<f64>,
     /// Largest rate of the goal, in heartbeats per second.
     pub rate_max: Option<f64>,
+    /// Whether users other than the owner may list the group.
+    pub is_public: bool,
     /// Rate over time: times as those of the points of programs, and heartbeats per second.
     pub rates: VecDeque<(u64, f64)>,
 }

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "all-commands")]
 mod history;
+#[cfg(feature = "all-commands")]
+mod otlp;
 mod web;
 
 use crate::{
@@ -99,12 +101,18 @@ impl Place {
         self.metric_of_living(name).unwrap()
     }
 
-    /// `None` if the daemon has ended.
-    fn metric_of_living(&self, name: &str) -> Option<f64> {
+    /// The page of the metrics. `None` if the daemon has ended.
+    fn metrics(&self) -> Option<String> {
         let mut stream = UnixStream::connect(self.path("metrics")).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
         let mut page = String::new();
         stream.read_to_string(&mut page).ok()?;
+        Some(page)
+    }
+
+    /// `None` if the daemon has ended.
+    fn metric_of_living(&self, name: &str) -> Option<f64> {
+        let page = self.metrics()?;
         let line = page.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
         line?.parse().ok()
     }

@@ -1,12 +1,13 @@
 //! The history of the daemon, and `corebeat report`.
 
-use super::web::Browser;
+use super::web::{Browser, TOKEN, get};
 use super::{FAST, Place};
 use crate::{Running, assert_refused, command, json, listens, signal, stderr, stdout, until};
 use corebeat_test_group::TestGroup;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Output, Stdio};
 
 impl Place {
@@ -122,5 +123,60 @@ fn page_of_a_period_is_drawn_in_a_browser() {
     browser.until("document.querySelector('#groups path.rate').getAttribute('d').length > 5");
     browser.until("document.querySelector('#groups path.band').getAttribute('d').length > 5");
     assert_eq!(browser.value("document.querySelectorAll('#groups tbody tr').length"), 1);
+    browser.assert_clean();
+}
+
+#[test]
+fn page_of_the_host_shows_the_recorded_hour_without_a_script() {
+    let place = Place::new();
+    let daemon = place.daemon_with_history();
+    let program = place.program(1);
+    until(|| place.metric("corebeat_actions_done_total") > 0.0);
+    end(daemon);
+    drop(program);
+    // The program has ended before this daemon starts.
+    let web = format!("unix:{}", place.path("web").display());
+    let history = ["--web", &web, "--history", "history"];
+    let _daemon = place.daemon_with(&[&FAST[..], &history].concat());
+    let page = |path| get(&mut UnixStream::connect(place.path("web")).unwrap(), path);
+    assert!(page("/").contains("<a href=\"./?range=1d\">1 day</a>"));
+    for range in ["/?range=1h", "/?range=1d"] {
+        let page = page(range);
+        for part in ["From 20", ">fair<", "at most 1<", "done: ", "<a href=\"./\">Live</a>"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+    assert!(page("/?range=2h").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn range_is_chosen_in_a_browser() {
+    let group = TestGroup::new();
+    let Some(mut browser) = Browser::start(&group) else { return };
+    let place = Place::new();
+    let daemon = place.daemon_with_history();
+    let _program = place.program(1);
+    until(|| place.metric("corebeat_actions_done_total") > 0.0);
+    end(daemon);
+    let (_daemon, address) = place.daemon_on_port(&["--history", "history"]);
+    browser.open(&format!("http://{address}/?token={TOKEN}"));
+    let follow = |title: &str| {
+        format!(
+            "[...document.querySelectorAll('nav a')].find((a) => a.textContent === '{title}')\
+             .click()"
+        )
+    };
+    browser.until("document.getElementById('status').textContent.startsWith('Live.')");
+    browser.value(&follow("1 hour"));
+    browser.until("document.getElementById('status').textContent.startsWith('From ')");
+    browser.until(
+        "[...document.querySelectorAll('#programs path')].some((path) => \
+         path.getAttribute('d').length > 20)",
+    );
+    browser.until("document.querySelector('#groups path.rate').getAttribute('d').length > 5");
+    assert_eq!(browser.value("document.querySelector('[aria-current]').textContent"), "1 hour");
+    browser.assert_clean();
+    browser.value(&follow("Live"));
+    browser.until("document.getElementById('status').textContent.startsWith('Live.')");
     browser.assert_clean();
 }

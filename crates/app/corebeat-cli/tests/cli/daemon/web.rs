@@ -3,8 +3,12 @@
 use super::{FAST, Place};
 use crate::{Running, assert_refused, command, until};
 use corebeat_heartbeat::{Goal, Group};
+use corebeat_host::Point;
+use corebeat_machine::TimeShares;
 use corebeat_test_group::TestGroup;
+use corebeat_web::{Decision, Machine, Part, State, Update};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +28,7 @@ const PROGRAM: &str = "daemon::web::program_with_a_hostile_thread";
 /// Name of a thread that is markup, as long as the kernel keeps.
 const THREAD: &str = "<img onerror=x>";
 
-const TOKEN: &str = "0123456789abcdef";
+pub(super) const TOKEN: &str = "0123456789abcdef";
 
 /// Largest size of a page, in bytes.
 const PAGE_BYTES_MAX: usize = 200_000;
@@ -59,16 +63,16 @@ impl Place {
         Running::start(&mut command)
     }
 
-    /// A daemon with a web page on a free port, which requires the token. If another process takes
-    /// the port at the same time, another port is tried.
-    fn daemon_on_port(&self) -> (Running, SocketAddr) {
+    /// A daemon with a web page on a free port, which requires the token, and with these options.
+    /// If another process takes the port at the same time, another port is tried.
+    pub(super) fn daemon_on_port(&self, options: &[&str]) -> (Running, SocketAddr) {
         fs::write(self.path("token"), TOKEN).unwrap();
         fs::set_permissions(self.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
         for _ in 0..100 {
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let web = free.to_string();
-            let mut daemon = self
-                .daemon_under(&[], &[&FAST[..], &["--web", &web, "--web-token", "token"]].concat());
+            let page = ["--web", &web, "--web-token", "token"];
+            let mut daemon = self.daemon_under(&[], &[&FAST[..], &page, options].concat());
             let mut has_ended = false;
             until(|| {
                 has_ended = daemon.0.try_wait().unwrap().is_some();
@@ -82,8 +86,8 @@ impl Place {
     }
 }
 
-fn get(stream: &mut (impl Read + Write)) -> String {
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+pub(super) fn get(stream: &mut (impl Read + Write), path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     page
@@ -101,14 +105,14 @@ fn page_shows_a_steered_pair_without_a_script() {
         section.split("</section>").next().unwrap().to_owned()
     };
     until(|| {
-        page = get(&mut UnixStream::connect(place.path("web")).unwrap());
+        page = get(&mut UnixStream::connect(place.path("web")).unwrap(), "/");
         let rows = |id| section(&page, id).matches("<tr").count() - 1;
         rows("programs") == 2 && rows("decisions") > 0 && rows("groups") == 2
     });
     assert!(page.len() <= PAGE_BYTES_MAX, "{}", page.len());
     assert!(!page.contains("<img"), "{page}");
     until(|| {
-        page = get(&mut UnixStream::connect(place.path("web")).unwrap());
+        page = get(&mut UnixStream::connect(place.path("web")).unwrap(), "/");
         page.contains("&lt;img onerror=x&gt;")
     });
     assert!(section(&page, "decisions").contains(">fair<"), "{page}");
@@ -213,6 +217,8 @@ impl Browser {
         let attached = browser.call("Target.attachToTarget", &target);
         browser.session = attached["sessionId"].as_str().unwrap().to_owned();
         browser.call("Page.enable", &json!({}));
+        // As if its window was in front: the key Tab moves the focus there only.
+        browser.call("Emulation.setFocusEmulationEnabled", &json!({ "enabled": true }));
         let record = "window.violations = []; addEventListener('error', (e) => \
                       violations.push(e.message)); addEventListener('securitypolicyviolation', \
                       (e) => violations.push(e.violatedDirective + ' ' + e.blockedURI));";
@@ -262,9 +268,11 @@ impl Browser {
         until(|| self.value(&safe) == true);
     }
 
-    /// Requires that neither the script nor the policy of the page has failed, and that an
-    /// accessibility checker has no serious finding.
+    /// Requires that neither the script nor the policy of the page has failed, that the page works
+    /// with the keyboard, and that an accessibility checker has no serious finding with light and
+    /// dark colours.
     pub(super) fn assert_clean(&mut self) {
+        self.assert_keys_reach_everything();
         assert_eq!(self.value("violations"), json!([]));
         assert_eq!(self.value("document.querySelectorAll('img, iframe, object').length"), 0);
         let Some(axe) = std::env::var_os("COREBEAT_AXE") else {
@@ -279,7 +287,46 @@ impl Browser {
         let serious = "axe.run().then((found) => found.violations.filter((v) => \
                        ['serious', 'critical'].includes(v.impact)).map((v) => v.id + ': ' + \
                        v.nodes.map((n) => n.html).join(' ')))";
-        assert_eq!(self.value(serious), json!([]));
+        let mut colours = vec![];
+        for scheme in ["light", "dark"] {
+            let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+            self.call("Emulation.setEmulatedMedia", &json!({ "features": features }));
+            assert_eq!(self.value(serious), json!([]), "{scheme}");
+            colours.push(self.value("getComputedStyle(document.body).backgroundColor"));
+        }
+        assert_ne!(colours[0], colours[1], "the page follows the browser");
+    }
+
+    /// Requires that the key Tab moves the focus to each control and each table once, that the
+    /// focus has an outline there, and that Enter follows the first link, to the programs.
+    fn assert_keys_reach_everything(&mut self) {
+        let count = self.value(
+            "window.reached = []; addEventListener('focusin', (e) => reached.push(\
+             [e.target.outerHTML.slice(0, 99), getComputedStyle(e.target).outlineStyle])); \
+             document.activeElement.blur(); \
+             [...document.querySelectorAll('a[href], button, input, select, [tabindex]')]\
+             .filter((e) => e.checkVisibility()).length",
+        );
+        let count = count.as_u64().unwrap();
+        (0..count).for_each(|_| self.press("Tab", 9, ""));
+        let reached = self.value("reached");
+        let reached: Vec<&Value> = reached.as_array().unwrap().iter().collect();
+        let distinct: BTreeSet<String> = reached.iter().map(|r| r[0].to_string()).collect();
+        assert_eq!((reached.len() as u64, distinct.len() as u64), (count, count), "{reached:?}");
+        assert!(reached.iter().all(|r| r[1] != "none"), "{reached:?}");
+        self.value("document.querySelector('.skip').focus()");
+        self.press("Enter", 13, "\r");
+        assert_eq!(self.value("location.hash"), "#programs");
+    }
+
+    fn press(&mut self, key: &str, code: u32, text: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": code });
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", &event);
+        }
     }
 }
 
@@ -304,7 +351,7 @@ fn page_is_live_in_a_browser() {
     let group = TestGroup::new();
     let Some(mut browser) = Browser::start(&group) else { return };
     let place = Place::new();
-    let (daemon, address) = place.daemon_on_port();
+    let (daemon, address) = place.daemon_on_port(&[]);
     let mut pair = vec![place.hostile_program(1), place.hostile_program(2)];
     browser.open(&format!("http://{address}/?token={TOKEN}"));
     browser.until("document.querySelectorAll('#programs tbody tr').length === 2");
@@ -341,6 +388,93 @@ fn page_is_live_in_a_browser() {
     browser.until("document.querySelectorAll('#programs tbody tr.gone').length === 1");
     drop(daemon);
     browser.until("document.getElementById('status').className === 'lost'");
+}
+
+/// A host with as many programs as the daemon observes, after some minutes.
+fn busy_host() -> State {
+    let mut state = State::of_host("host".into(), Machine::of_host());
+    for second in 1..=300u64 {
+        let at_ns = second * 1_000_000_000;
+        let program = |id: u32| {
+            let user = f64::from((id * 37 + second as u32 * 101) % 1000) / 1000.0;
+            let shares =
+                TimeShares { user: Some(user), sleep: Some(1.0 - user), ..TimeShares::ZERO };
+            let (span_ns, thread_ns, threads) = (1_000_000_000, 8_000_000_000, 8);
+            let thread = |tid| {
+                let (name, running, cpu) = (format!("worker {tid}"), user, None);
+                corebeat_web::Thread { tid: 100_000 + tid, name, running, cpu }
+            };
+            corebeat_web::Program {
+                id,
+                pid: Some(100_000 + id.cast_signed()),
+                name: format!("program {id}"),
+                policy: "auto".into(),
+                changes: vec!["class batch".into(), "slice 100 ms".into()],
+                points: [Point { at_ns, span_ns, thread_ns, shares, threads }].into(),
+                threads: (0..4).map(thread).collect(),
+                ..corebeat_web::Program::default()
+            }
+        };
+        let programs = (0..256).map(program).collect();
+        let decision = Decision { what: "slice 100 ms".into(), ..Decision::default() };
+        let decisions = vec![Decision { unix_s: Some(second as f64), ..decision }];
+        state.update(Update { at_ns, programs, decisions, ..Update::default() });
+    }
+    state
+}
+
+/// Prints the time, and asserts nothing about it. The tests of corebeat-daemon assert the bytes.
+#[test]
+fn load_time_of_many_programs_is_printed() {
+    let group = TestGroup::new();
+    let Some(mut browser) = Browser::start(&group) else { return };
+    let state = busy_host();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let page = state.live_page().unwrap().html;
+    let event = format!("data: {}\n\n", state.json(Part::Whole));
+    // Ends with the process of the test.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut request = String::new();
+            let _ = stream.read_line(&mut request);
+            let (kind, body) = match request.starts_with("GET / ") {
+                true => ("text/html; charset=utf-8", &page),
+                false => ("text/event-stream", &event),
+            };
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: ";
+            let _ = write!(stream.get_mut(), "{head}{kind}\r\n\r\n{body}");
+        }
+    });
+    let watch = "(() => { const look = () => { \
+                 const path = document.querySelector('#programs path.user'); \
+                 if (path && path.getAttribute('d')) window.drawn = performance.now(); \
+                 else requestAnimationFrame(look); }; look(); })()";
+    browser.call("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": watch }));
+    browser.call("Performance.enable", &json!({}));
+    let mut times_ms: Vec<f64> = vec![];
+    for _ in 0..5 {
+        browser.open(&format!("http://{address}/"));
+        browser.until("window.drawn > 0 && document.readyState === 'complete'");
+        times_ms.push(browser.value("drawn").as_f64().unwrap());
+    }
+    // Of the last load.
+    let metrics = browser.call("Performance.getMetrics", &json!({}));
+    let metric_ms = |name: &str| {
+        let metrics = metrics["metrics"].as_array().unwrap();
+        let metric = metrics.iter().find(|metric| metric["name"] == name).unwrap();
+        1000.0 * metric["value"].as_f64().unwrap()
+    };
+    let [script, style, layout] =
+        ["ScriptDuration", "RecalcStyleDuration", "LayoutDuration"].map(metric_ms);
+    times_ms.sort_by(f64::total_cmp);
+    let [min, median, max] = [times_ms[0], times_ms[2], times_ms[4]];
+    report(&format!(
+        "page of 256 programs: the charts are drawn after {median:.0} ms (of 5 loads, {min:.0} to \
+         {max:.0} ms); the last load took {script:.0} ms for its scripts, {style:.0} ms for styles \
+         and {layout:.0} ms for the layout"
+    ));
 }
 
 #[test]

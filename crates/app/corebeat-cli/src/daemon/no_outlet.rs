@@ -1,0 +1,20 @@
+//! A daemon without the options `--history` and `--otlp`, whose crates only a program with all
+//! commands has.
+
+use corebeat_command::Failure;
+use corebeat_daemon::Options as How;
+
+#[derive(clap::Args)]
+pub(super) struct Options {}
+
+pub(super) struct Outlets;
+
+impl Options {
+    pub(super) fn start(self, _: &mut How) -> Result<Outlets, Failure> {
+        Ok(Outlets)
+    }
+}
+
+impl Outlets {
+    pub(super) fn finish(self) {}
+}
