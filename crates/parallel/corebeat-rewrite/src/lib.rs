@@ -81,7 +81,8 @@
 //!    (`live_queries_equal_new_ones`, `live_queries_equal_new_ones_after_a_replay`), and an update
 //!    searches around the changes (`updates_search_around_changes`).
 //! 8. The order of rows and the rounding of sums depend neither on the plan nor on the threads
-//!    (`float_sums_are_exact`; the tests of 7, in which plans and threads differ).
+//!    (`float_sums_are_exact`, `sums_beyond_the_range_of_floats_are_exact_until_they_are_rounded`;
+//!    the tests of 7, in which plans and threads differ).
 //! 9. A damaged file or text is an error with its place, and no panic
 //!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
 //!
@@ -144,6 +145,7 @@ mod run;
 mod schema;
 mod statistics;
 mod store;
+mod sum;
 mod syntax;
 mod value;
 

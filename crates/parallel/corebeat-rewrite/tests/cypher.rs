@@ -184,6 +184,19 @@ fn a_query_that_is_stopped_returns_no_part_of_its_results() {
 }
 
 #[test]
+fn sums_of_floats_are_rounded_once() {
+    let graph = &mut Graph::new();
+    let values = "1e308, 1e308, -1e308, 1.5, 9007199254740993";
+    for value in values.split(", ") {
+        apply(graph, &format!("CREATE (:N {{x: {value}}})"), Apply::One);
+    }
+    let sum = "MATCH (n:N) WHERE n.x < 1e16 AND n.x > 0 RETURN sum(n.x), avg(n.x)";
+    assert_eq!(ask(graph, sum), ["9007199254740994.0 4503599627370497.0"]);
+    assert_eq!(ask(graph, "MATCH (n:N) RETURN sum(n.x), avg(n.x)"), ["1e308 2e307"]);
+    assert_eq!(ask(graph, "MATCH (n:N) WHERE n.x > 0 RETURN sum(n.x)"), ["inf"]);
+}
+
+#[test]
 fn rules_change_the_graph() {
     let graph = &mut friends();
     let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p) WHERE p.age = 20 SET p.age = p.age + 1, p:Adult";
