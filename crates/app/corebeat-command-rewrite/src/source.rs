@@ -37,6 +37,9 @@ pub(crate) struct RulesSource {
     /// Set the parameter $NAME of the rules
     #[arg(short, long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     parameters: Vec<(String, Value)>,
+    /// Find one of the matches that are symmetric, instead of all
+    #[arg(long)]
+    symmetric_once: bool,
 }
 
 /// A parameter: an integer, a number, true or false, or else a text.
@@ -113,8 +116,11 @@ impl RulesSource {
         let parameters: HashMap<String, Value> = self.parameters.iter().cloned().collect();
         let name = self.rules.display().to_string();
         let rules = parse_rules(&name, &text, &parameters, graph).map_err(failure)?;
-        match rules.is_empty() {
-            true => Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE"))),
+        if rules.is_empty() {
+            return Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE")));
+        }
+        match self.symmetric_once {
+            true => rules.into_iter().map(|r| r.symmetric_once().map_err(failure)).collect(),
             false => Ok(rules),
         }
     }

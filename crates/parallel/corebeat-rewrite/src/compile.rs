@@ -10,6 +10,7 @@ use crate::rule::{
 };
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::Direction;
+use crate::symmetry::Symmetry;
 use crate::syntax::{self, At, Function, Kind, Match, Operator, Statement};
 use crate::value::{Literals, Scalar, Value};
 use std::collections::HashMap;
@@ -140,7 +141,8 @@ pub(crate) fn compile(
         None => None,
     };
     let Compiler { slots, exists, .. } = compiler;
-    Ok(Rule { name, matching, semantics, slots, main, optional, exists, changes, output })
+    let symmetry = Symmetry::default();
+    Ok(Rule { name, matching, semantics, slots, main, optional, exists, changes, output, symmetry })
 }
 
 /// Edges are deleted before nodes, and everything else happens before.

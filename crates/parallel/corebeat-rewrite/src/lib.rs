@@ -66,6 +66,7 @@
 //!
 //! 1. The matcher finds exactly the matches that a naive matcher finds, whatever the plan and the
 //!    number of threads (`matcher_finds_the_matches_of_a_naive_one`).
+//!    Of symmetric matches, it finds one if that is requested (`symmetric_matches_are_found_once`).
 //! 2. An application has the effect of a naive rewriter on one match
 //!    (`rewriter_applies_rules_as_a_naive_one`).
 //! 3. Every parallel run corresponds to a sequential order of its rewrites: the [`Log`] of the run,
@@ -146,6 +147,7 @@ mod schema;
 mod statistics;
 mod store;
 mod sum;
+mod symmetry;
 mod syntax;
 mod value;
 
@@ -161,7 +163,7 @@ pub use live::LiveQuery;
 pub use log::{Log, Replay};
 pub use progress::Progress;
 pub use query::{Table, explain, query};
-pub use rule::{ELEMENTS_MAX, Matching, Rule, Semantics};
+pub use rule::{ELEMENTS_MAX, Matching, Rule, SYMMETRIES_MAX, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
 pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};
 pub use value::Value;

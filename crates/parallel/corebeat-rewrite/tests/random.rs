@@ -30,10 +30,51 @@ fn matcher_finds_the_matches_of_a_naive_one() {
         }
         let expected = pattern.matches(&plain(&graph)).len() as i64;
         for threads in [1, 2] {
-            let found = pattern.count(&mut graph, threads);
+            let found = pattern.count(&mut graph, threads, false);
             assert_eq!(found, expected, "{} threads {threads} {pattern:?}", context(seed));
         }
     }
+}
+
+/// Of the matches that symmetries of the pattern exchange, one is found.
+#[test]
+fn symmetric_matches_are_found_once() {
+    let mut symmetric = 0;
+    for seed in seeds(600) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..8), random.usize(6..30));
+        let mut graph = random_graph(random, nodes, edges);
+        let mut pattern = random_pattern(random, false);
+        if pattern.matching == Matching::Injective {
+            pattern.conditions.clear();
+        }
+        // Most random patterns have no symmetries: paths and stars of equal elements have some.
+        if random.u8(..4) > 0 {
+            pattern.nodes.fill(None);
+            pattern.edges.iter_mut().for_each(|edge| edge.0 = 0);
+            pattern.conditions.truncate(1);
+        }
+        if random.bool() {
+            let star = pattern.edges.iter_mut().zip(1..pattern.nodes.len());
+            star.for_each(|(edge, leaf)| *edge = (edge.0, 0, leaf));
+        }
+        let symmetries = pattern.symmetries();
+        let matches = pattern.matches(&plain(&graph));
+        let least = matches.iter().filter(|(nodes, edges)| {
+            symmetries.iter().all(|(of_nodes, of_edges)| {
+                let moved_nodes = of_nodes.iter().map(|node| &nodes[*node]);
+                let moved_edges = of_edges.iter().map(|edge| &edges[*edge]);
+                nodes.iter().chain(edges).le(moved_nodes.chain(moved_edges))
+            })
+        });
+        let expected = least.count() as i64;
+        symmetric += usize::from(expected < matches.len() as i64);
+        for threads in [1, 2] {
+            let found = pattern.count(&mut graph, threads, true);
+            assert_eq!(found, expected, "{} threads {threads} {pattern:?}", context(seed));
+        }
+    }
+    assert!(symmetric > 50 || std::env::var("COREBEAT_SEED").is_ok(), "{symmetric}");
 }
 
 #[test]
