@@ -4,8 +4,8 @@
 use crate::expression::Fault;
 use crate::rule::AggregateOf;
 use crate::sum::FloatSum;
-use crate::syntax::Aggregate;
 use crate::value::{Literals, Scalar, Value};
+use corebeat_cypher::syntax::Aggregate;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 

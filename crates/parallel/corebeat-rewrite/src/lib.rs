@@ -1,7 +1,8 @@
 //! Graph transformation: rules that find patterns in a typed graph, and change the graph, on all
 //! cores.
 //!
-//! Place in the loop: parallel; uses `corebeat-lpel` for tasks and `corebeat-sync` for locks.
+//! Place in the loop: parallel; uses `corebeat-lpel` for tasks, `corebeat-sync` for locks, and
+//! `corebeat-cypher` to parse rules.
 //!
 //! # Example
 //!
@@ -31,7 +32,7 @@
 //! 2012.
 //!
 //! ```text
-//!   text  --> parser --.                 Graph --> statistics --.
+//!   text  --> cypher --.                 Graph --> statistics --.
 //!                       |--> Rule ------------------------------|--> Plan
 //!   RuleBuilder -------'                                        |
 //!                                                               v
@@ -44,7 +45,8 @@
 //!   direction and type.
 //! - A [`Rule`] has a left side (nodes, edges, conditions, patterns that must not be found) and a
 //!   right side (create, delete, retype, set), or it is a [`query`]. [`parse_rules`] reads rules in
-//!   openCypher, and [`RuleBuilder`] constructs them. [`Matching`] states which elements of a match
+//!   openCypher, which [`rules!`] checks when the program is compiled, and [`RuleBuilder`]
+//!   constructs them. [`Matching`] states which elements of a match
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
 //! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]) and models of
 //!   EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs, GraphML and drawings
@@ -128,7 +130,6 @@ mod error;
 mod expression;
 mod format;
 mod graph;
-mod lexer;
 mod live;
 mod lock;
 mod log;
@@ -136,7 +137,6 @@ mod matcher;
 #[cfg(all(test, loom))]
 mod model;
 mod parallel;
-mod parser;
 mod plan;
 mod progress;
 mod query;
@@ -148,7 +148,6 @@ mod statistics;
 mod store;
 mod sum;
 mod symmetry;
-mod syntax;
 mod value;
 
 pub use builder::RuleBuilder;
@@ -167,6 +166,31 @@ pub use rule::{ELEMENTS_MAX, Matching, Rule, SYMMETRIES_MAX, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
 pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};
 pub use value::Value;
+
+/// A text with rules, which is checked when the program is compiled.
+///
+/// The macro returns its text. A mistake in the syntax, or an element that no pattern defines, is
+/// an error of the compiler, which shows the line of the text and a mark below the place. Types,
+/// attributes and parameters belong to a graph: [`parse_rules`] checks them.
+///
+/// ```
+/// use corebeat_rewrite::{Graph, parse_rules, rules};
+/// use std::collections::HashMap;
+///
+/// let text = rules!("CREATE (a:Person)-[:KNOWS]->(b:Person); MATCH (a:Person) RETURN count(a)");
+/// let rules = parse_rules("people", text, &HashMap::new(), &mut Graph::new())?;
+/// assert_eq!(rules.len(), 2);
+/// # Ok::<(), corebeat_rewrite::Error>(())
+/// ```
+///
+/// ```compile_fail
+/// corebeat_rewrite::rules!("MATCH (a)-[:KNOWS]->(b RETURN a");
+/// ```
+///
+/// ```compile_fail
+/// corebeat_rewrite::rules!("MATCH (a)-[:KNOWS]->(b) RETURN c");
+/// ```
+pub use corebeat_rewrite_macro::rules;
 
 /// The Rust code of the book is compiled and run as documentation tests.
 #[cfg(doctest)]

@@ -13,7 +13,7 @@ use crate::rule::{Binding, ELEMENTS_MAX, EdgeSlot, Matching, NONE, NodeSlot, Par
 use crate::schema::{EdgeType, NodeType};
 use crate::statistics::Statistics;
 use crate::store::Direction;
-use crate::syntax::Operator;
+use corebeat_cypher::syntax::Operator;
 use std::fmt::Write;
 
 /// Number of nodes on which a condition is evaluated to estimate how often it is true.

@@ -112,7 +112,7 @@ pub(crate) struct Output {
 
 #[derive(Debug, Clone)]
 pub(crate) struct AggregateOf {
-    pub(crate) function: crate::syntax::Aggregate,
+    pub(crate) function: corebeat_cypher::syntax::Aggregate,
     pub(crate) distinct: bool,
     pub(crate) of: Option<Expression>,
 }

@@ -17,7 +17,7 @@ use crate::expression::Expression;
 use crate::rule::{
     Binding, Change, ELEMENTS_MAX, EdgeSlot, NodeSlot, Part, Rule, SYMMETRIES_MAX, Slot,
 };
-use crate::syntax::Operator;
+use corebeat_cypher::syntax::Operator;
 
 /// Largest number of steps of the search for symmetries.
 const STEPS_MAX: u32 = 1 << 20;
