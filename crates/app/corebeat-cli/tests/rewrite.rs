@@ -90,7 +90,7 @@ fn mistakes_are_one_line_with_their_place() {
         (&["stats", "--graph", "g.csv"], 1, "corebeat: g.csv, line 2: expected two names"),
         (&["stats", "--graph", "none.csv"], 2, "cannot read none.csv"),
         (&["stats", "--graph", "m.xmi"], 2, "add --metamodel FILE.ecore"),
-        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .csv or .dot"),
+        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .gxl, .csv or .dot"),
         (&["run", "bad", "--threads", "0"], 2, "write a number from 1 to 256"),
         (&["run", "bad", "--output", "bad"], 2, "bad is named twice"),
         (&["draw", "--graph", "g.csv", "--output", "g.csv"], 2, "g.csv is named twice"),

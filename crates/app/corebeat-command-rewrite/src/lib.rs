@@ -5,9 +5,9 @@
 //! # Model
 //!
 //! ```text
-//!  GRAPH (pairs, GraphML, XMI) --> Source --> Graph --.
-//!  RULES (openCypher) ------------------------------> run: changes, then the new graph
-//!                                                     query, explain, draw, stats
+//!  GRAPH (pairs, GraphML, GXL, XMI) --> Source --> Graph --.
+//!  RULES (openCypher) -----------------------------------> run: changes, then the new graph
+//!                                                          query, explain, draw, stats
 //! ```
 //!
 //! # Failure

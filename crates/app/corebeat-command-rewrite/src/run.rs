@@ -25,7 +25,7 @@ pub(crate) struct Options {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Write the new graph to this file: .graphml, .csv or .dot
+    /// Write the new graph to this file: .graphml, .gxl, .csv or .dot
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Set how often each rule is applied

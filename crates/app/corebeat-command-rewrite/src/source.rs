@@ -3,8 +3,8 @@
 use clap::Args;
 use corebeat_command::{Failure, read_text};
 use corebeat_rewrite::{
-    Error, Graph, Rule, Value, parse_rules, read_graphml, read_metamodel, read_pairs, read_xmi,
-    write_dot, write_graphml, write_pairs,
+    Error, Graph, Rule, Value, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs,
+    read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,8 +19,8 @@ const RULES_BYTES_MAX: u64 = 16 << 20;
 /// The graph of a command.
 #[derive(Args)]
 pub(crate) struct GraphSource {
-    /// Read the graph from this file: .graphml, .xmi, or .csv with pairs of names [default: an
-    /// empty graph]
+    /// Read the graph from this file: .graphml, .gxl, .xmi, or .csv with pairs of names [default:
+    /// an empty graph]
     #[arg(short, long, value_name = "FILE")]
     graph: Option<PathBuf>,
     /// Read the types of a graph in XMI from this Ecore metamodel
@@ -100,6 +100,7 @@ impl GraphSource {
                     .and_then(|metamodel| read_xmi(&name, &text, &metamodel, graph))
             }
             (None, "graphml" | "xml") => read_graphml(&name, &text),
+            (None, "gxl") => read_gxl(&name, &text),
             _ => read_pairs(&name, &text),
         };
         graph.map_err(failure)
@@ -138,6 +139,7 @@ pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
     match ending(path).as_str() {
         "dot" | "gv" => text(|to| write_dot(graph, to)),
         "csv" => text(|to| write_pairs(graph, to)),
+        "gxl" => text(|to| write_gxl(graph, to)),
         _ => text(|to| write_graphml(graph, to)),
     }
 }
@@ -145,10 +147,10 @@ pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
 /// Requires a known ending of the file to which a graph is written.
 pub(crate) fn require_format(path: &Path) -> Result<(), Failure> {
     match ending(path).as_str() {
-        "dot" | "gv" | "csv" | "graphml" | "xml" => Ok(()),
+        "dot" | "gv" | "csv" | "graphml" | "gxl" | "xml" => Ok(()),
         _ => {
             let path = path.display();
-            Err(Failure::usage(format!("{path} must end in .graphml, .csv or .dot")))
+            Err(Failure::usage(format!("{path} must end in .graphml, .gxl, .csv or .dot")))
         }
     }
 }
