@@ -27,6 +27,8 @@
 //!
 //! 1. A mistake has a position in the text, and states the remedy (`mistakes_name_their_place`, a
 //!    test of corebeat-rewrite).
+//! 2. No text makes the parser panic or recurse without bound (`damaged_rules_do_not_panic`, a test
+//!    of corebeat-rewrite).
 //!
 //! # Failure
 //!

@@ -87,7 +87,7 @@
 //!    (`float_sums_are_exact`, `sums_beyond_the_range_of_floats_are_exact_until_they_are_rounded`;
 //!    the tests of 7, in which plans and threads differ).
 //! 9. A damaged file or text is an error with its place, and no panic
-//!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
+//!    (the tests `fuzz`, such as `damaged_rules_do_not_panic`; `mistakes_name_their_place`).
 //!
 //! The tests `ttc2018`, `classic`, `ants` and `train` check cases with known results: the Social
 //! Media case of the Transformation Tool Contest 2018 (with new and with live queries), Sierpinski
