@@ -1,6 +1,7 @@
 //! The commands `corebeat rewrite`: apply rules to graphs, and evaluate queries.
 //!
-//! Place in the loop: app; uses `corebeat-rewrite` and, for its progress, `corebeat-heartbeat`.
+//! Place in the loop: app; uses `corebeat-rewrite`, for its progress `corebeat-heartbeat`, and
+//! for its threads `corebeat-claim`.
 //!
 //! # Model
 //!
@@ -23,7 +24,7 @@ mod source;
 
 use clap::{Args, Subcommand};
 use corebeat_command::{Done, Output, print, require_distinct};
-use corebeat_rewrite::{Options as RunOptions, explain, query, write_dot};
+use corebeat_rewrite::{explain, query, write_dot};
 use report::{ReportOptions, Reporter};
 use source::{GraphSource, RulesSource, failure};
 use std::path::PathBuf;
@@ -56,9 +57,6 @@ struct Query {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Set the number of threads
-    #[arg(short, long, default_value_t = 1, value_parser = threads)]
-    threads: usize,
     #[command(flatten)]
     report: ReportOptions,
     /// Print one JSON object for each row
@@ -92,17 +90,6 @@ struct Stats {
     json: bool,
 }
 
-/// Largest number of threads that the options accept.
-const THREADS_MAX: usize = 256;
-
-/// A number of threads on the command line.
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
-        _ => Err(format!("write a number from 1 to {THREADS_MAX}")),
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -121,8 +108,7 @@ fn evaluate(options: &Query) -> Done {
     let mut graph = options.graph.read()?;
     let rules = options.rules.read(&mut graph)?;
     let reporter = Reporter::start(&options.report)?;
-    let progress = Some(reporter.progress.clone());
-    let how = RunOptions { threads: options.threads, progress, ..RunOptions::default() };
+    let how = reporter.run_options();
     for rule in &rules {
         let table = query(&mut graph, rule, &how).map_err(failure)?;
         reporter.clear();

@@ -10,6 +10,8 @@ use corebeat_rewrite::{
 use reference::queries::{random_change, random_query};
 use reference::{actual_shape, plain, random_graph, random_pattern, seeds};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 fn context(seed: u64) -> String {
     format!(
@@ -200,6 +202,29 @@ fn deterministic_parallel_runs_equal_their_replay() {
             assert_eq!(first.conflicts, again.conflicts, "{}", context(seed));
         }
     }
+}
+
+/// One task cannot conflict with others.
+#[test]
+fn tasks_beyond_the_number_of_workers_do_not_work() {
+    let mut conflicts = [0, 0];
+    for seed in 0..60 {
+        for (limit, conflicts) in [1, 3].into_iter().zip(&mut conflicts) {
+            let random = &mut fastrand::Rng::with_seed(seed);
+            let mut graph = random_graph(random, 12, 40);
+            let text = "MATCH (a)-[e:R]->(b)-[:S]->(c) DELETE e SET b.x = c.x";
+            let rule = parse_rules("rule", text, &HashMap::new(), &mut graph).unwrap();
+            let workers = Some(Arc::new(AtomicUsize::new(limit)));
+            let options = Options { threads: 3, workers, seed: Some(seed), ..Options::default() };
+            let control = Control::Rule(0, Apply::Exhaustively);
+            *conflicts += run(&mut graph, &rule, &control, &options).unwrap().conflicts;
+            let text = "MATCH (a)-[e:R]->(b)-[:S]->(c) RETURN a";
+            let left = parse_rules("left", text, &HashMap::new(), &mut graph).unwrap();
+            assert!(query(&mut graph, &left[0], &options).unwrap().rows.is_empty());
+        }
+    }
+    assert_eq!(conflicts[0], 0);
+    assert!(conflicts[1] > 0);
 }
 
 #[test]
