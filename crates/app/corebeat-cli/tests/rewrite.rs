@@ -100,6 +100,21 @@ fn mistakes_are_one_line_with_their_place() {
     }
 }
 
+#[test]
+fn graphs_are_drawn_and_converted() {
+    let folder =
+        folder(&[("g.csv", "a,b\nb,c\n"), ("rules", "MATCH (a) WHERE a.id = 'x' SET a.x = 1")]);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.svg"]));
+    assert!(read("g.svg").starts_with("<svg ") && read("g.svg").contains(">Node b</text>"));
+    printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.dot"]));
+    assert!(read("g.dot").starts_with("digraph {"));
+    printed(&corebeat(&folder, &["run", "rules", "--graph", "g.csv", "--output", "g.gxl"]));
+    let stats =
+        ["g.csv", "g.gxl"].map(|name| printed(&corebeat(&folder, &["stats", "--graph", name])));
+    assert_eq!(stats[0], stats[1]);
+}
+
 /// A rule that matches for ever, and a signal: the graph is written and consistent.
 #[test]
 fn interrupted_run_writes_a_consistent_graph() {

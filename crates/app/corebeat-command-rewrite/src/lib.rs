@@ -24,7 +24,7 @@ mod source;
 
 use clap::{Args, Subcommand};
 use corebeat_command::{Done, Output, print, require_distinct};
-use corebeat_rewrite::{explain, query, write_dot};
+use corebeat_rewrite::{explain, query, write_dot, write_svg};
 use report::{ReportOptions, Reporter};
 use source::{GraphSource, RulesSource, failure};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ enum Command {
     Query(Query),
     /// Print the search plan of each rule, with expected and actual numbers of partial matches
     Explain(Explain),
-    /// Draw a graph in the language of Graphviz
+    /// Draw a graph as SVG or in the language of Graphviz
     Draw(Draw),
     /// Print the numbers of nodes and edges by type
     Stats(Stats),
@@ -76,7 +76,8 @@ struct Explain {
 struct Draw {
     #[command(flatten)]
     graph: GraphSource,
-    /// Write the drawing to this file [default: standard output]
+    /// Write the drawing to this file: a picture to .svg, otherwise the language of Graphviz
+    /// [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -130,7 +131,10 @@ fn draw(options: Draw) -> Done {
     require_distinct(options.graph.path().into_iter().chain(&options.output))?;
     let output = options.output.as_deref().map(Output::create).transpose()?;
     let graph = options.graph.read()?;
-    let text = source::text(|to| write_dot(&graph, to))?;
+    let text = match options.output.as_deref().is_some_and(source::is_picture) {
+        true => source::text(|to| write_svg(&graph, to))?,
+        false => source::text(|to| write_dot(&graph, to))?,
+    };
     match output {
         Some(output) => output.write(&text)?,
         None => print(text)?,

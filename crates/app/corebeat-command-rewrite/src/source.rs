@@ -69,6 +69,11 @@ fn ending(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
+/// Whether a drawing in this file is a picture.
+pub(crate) fn is_picture(path: &Path) -> bool {
+    ending(path) == "svg"
+}
+
 impl GraphSource {
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.graph.as_ref()

@@ -5,6 +5,7 @@ mod graphml;
 mod gxl;
 mod named;
 mod pairs;
+mod svg;
 mod tree;
 mod write;
 mod xmi;
@@ -17,6 +18,7 @@ pub use ecore::{Metamodel, read_metamodel};
 pub use graphml::read_graphml;
 pub use gxl::read_gxl;
 pub use pairs::read_pairs;
+pub use svg::write_svg;
 pub use write::{write_dot, write_graphml, write_gxl, write_pairs};
 pub use xmi::read_xmi;
 

@@ -50,7 +50,7 @@
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
 //! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]), GXL
 //!   ([`read_gxl`]) and models of EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs,
-//!   GraphML, GXL and drawings for Graphviz ([`write_dot`]).
+//!   GraphML, GXL, drawings for Graphviz ([`write_dot`]) and pictures ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the graph has doubled or halved. [`explain`] prints
 //!   it.
@@ -155,7 +155,7 @@ pub use compile::parse_rules;
 pub use error::Error;
 pub use format::{
     Metamodel, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi, write_dot,
-    write_graphml, write_gxl, write_pairs,
+    write_graphml, write_gxl, write_pairs, write_svg,
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use live::LiveQuery;

@@ -2,7 +2,7 @@
 
 use corebeat_rewrite::{
     Element, Error, Graph, Value, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi,
-    write_dot, write_graphml, write_gxl, write_pairs,
+    write_dot, write_graphml, write_gxl, write_pairs, write_svg,
 };
 
 fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
@@ -301,6 +301,61 @@ fn dot_escapes_names() {
     let graph = read_pairs("pairs", "a\"b,c").unwrap();
     let drawn = text(|to| write_dot(&graph, to));
     assert!(drawn.contains(r#"0 [label="Node a\"b"];"#) && drawn.contains("0 -> 1"), "{drawn}");
+}
+
+/// The numbers in the attributes of an element of a picture.
+fn numbers(line: &str, names: &[&str]) -> Vec<f64> {
+    let value =
+        |name: &&str| line.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok();
+    names.iter().map(|name| value(name).unwrap()).collect()
+}
+
+#[test]
+fn pictures_have_all_elements_and_boxes_do_not_overlap() {
+    for seed in 0..200 {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let mut graph = Graph::new();
+        let of = graph.schema_mut().node_type("N<", &[]).unwrap();
+        let edge = graph.schema_mut().edge_type("E&", &[]).unwrap();
+        let nodes: Vec<_> = (0..random.usize(1..30)).map(|_| graph.add_node(of).unwrap()).collect();
+        for _ in 0..random.usize(..60) {
+            let (from, to) = (random.choice(&nodes).unwrap(), random.choice(&nodes).unwrap());
+            graph.add_edge(edge, *from, *to).unwrap();
+        }
+        let picture = text(|to| write_svg(&graph, to));
+        let boxes: Vec<Vec<f64>> = picture
+            .lines()
+            .filter(|line| line.starts_with("<rect x"))
+            .map(|line| numbers(line, &["x", "y", "width", "height"]))
+            .collect();
+        assert_eq!(boxes.len(), nodes.len(), "seed {seed}");
+        assert_eq!(picture.matches(">E&amp;</text>").count() as u64, graph.edge_count());
+        let size = numbers(picture.lines().next().unwrap(), &["width", "height"]);
+        for (index, a) in boxes.iter().enumerate() {
+            assert!(a[0] >= 0.0 && a[0] + a[2] <= size[0] && a[1] + a[3] <= size[1], "seed {seed}");
+            for b in &boxes[..index] {
+                let overlaps = |axis: usize| {
+                    a[axis] < b[axis] + b[axis + 2] && b[axis] < a[axis] + a[axis + 2]
+                };
+                assert!(!overlaps(0) || !overlaps(1), "seed {seed}: {a:?} {b:?}");
+            }
+        }
+    }
+    // An edge leads downwards, and the one that closes the cycle upwards.
+    let graph = read_pairs("cycle", "a,b\nb,c\nc,a\nc,c").unwrap();
+    let picture = text(|to| write_svg(&graph, to));
+    let heights: Vec<f64> = picture
+        .lines()
+        .filter(|line| line.starts_with("<rect x"))
+        .map(|line| numbers(line, &["y"])[0])
+        .collect();
+    assert!(heights.is_sorted() && heights[0] < heights[2], "{heights:?}");
+    let pairs: Vec<String> = (0..400).map(|node| format!("{node},x")).collect();
+    let refused = write_svg(&read_pairs("large", &pairs.join("\n")).unwrap(), &mut Vec::new());
+    let expected = "a picture has at most 300 nodes and 1000 edges, and the graph has 401 and 400; \
+                    write .dot, and draw the graph with Graphviz";
+    assert_eq!(refused.unwrap_err().to_string(), expected);
+    assert!(text(|to| write_svg(&Graph::new(), to)).ends_with("</svg>\n"));
 }
 
 const ECORE: &str = r##"<ecore:EPackage name="p" xmlns:xsi="x" xmlns:ecore="e">

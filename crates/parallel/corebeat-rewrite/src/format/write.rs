@@ -169,7 +169,7 @@ fn gxl_value(value: &Value) -> io::Result<String> {
 
 /// Text of an element or an attribute. Readers replace other white space by spaces in attributes,
 /// and `\r\n` by `\n`.
-fn xml(text: &str) -> String {
+pub(super) fn xml(text: &str) -> String {
     escape(text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
 }
 
@@ -216,7 +216,7 @@ pub fn write_dot(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// The attribute `id` of a node, or its number.
-fn name(graph: &Graph, node: Node) -> String {
+pub(super) fn name(graph: &Graph, node: Node) -> String {
     id(graph, node).unwrap_or_else(|| node.0.to_string())
 }
 
@@ -229,10 +229,10 @@ fn id(graph: &Graph, node: Node) -> Option<String> {
     }
 }
 
-fn node_type(graph: &Graph, node: Node) -> &str {
+pub(super) fn node_type(graph: &Graph, node: Node) -> &str {
     graph.node_type(node).map_or("", |of| graph.schema().node_name(of))
 }
 
-fn edge_type(graph: &Graph, edge: Edge) -> &str {
+pub(super) fn edge_type(graph: &Graph, edge: Edge) -> &str {
     graph.edge_type(edge).map_or("", |of| graph.schema().edge_name(of))
 }
