@@ -17,6 +17,7 @@
 //! that cannot be opened. A run that Ctrl-C ends writes the graph after the last rewrite, and has
 //! the exit status 130.
 
+mod changes;
 mod print;
 mod report;
 mod run;
@@ -59,6 +60,10 @@ struct Query {
     graph: GraphSource,
     #[command(flatten)]
     report: ReportOptions,
+    /// Apply the rules of this file one after another, each to all matches that do not overlap, and
+    /// print the rows that appear and disappear
+    #[arg(long, value_name = "FILE")]
+    changes: Option<PathBuf>,
     /// Print one JSON object for each row
     #[arg(long)]
     json: bool,
@@ -107,8 +112,15 @@ pub fn main(options: Options) -> Done {
 
 fn evaluate(options: &Query) -> Done {
     let mut graph = options.graph.read()?;
+    // The changes first: they may create types that only the queries name.
+    let changes = options.changes.as_ref().map(|path| options.rules.read_from(path, &mut graph));
+    let changes = changes.transpose()?;
     let rules = options.rules.read(&mut graph)?;
     let reporter = Reporter::start(&options.report)?;
+    if let Some(changes) = changes {
+        changes::follow(&mut graph, &rules, &changes, &reporter, options.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let how = reporter.run_options();
     for rule in &rules {
         let table = query(&mut graph, rule, &how).map_err(failure)?;

@@ -118,15 +118,21 @@ impl RulesSource {
     }
 
     pub(crate) fn read(&self, graph: &mut Graph) -> Result<Vec<Rule>, Failure> {
-        let text = read(&self.rules, RULES_BYTES_MAX, "file with rules")?;
-        let parameters: HashMap<String, Value> = self.parameters.iter().cloned().collect();
-        let name = self.rules.display().to_string();
-        let rules = parse_rules(&name, &text, &parameters, graph).map_err(failure)?;
-        if rules.is_empty() {
-            return Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE")));
-        }
+        let rules = self.read_from(&self.rules, graph)?;
         match self.symmetric_once {
             true => rules.into_iter().map(|r| r.symmetric_once().map_err(failure)).collect(),
+            false => Ok(rules),
+        }
+    }
+
+    /// Reads rules from another file, with the same parameters.
+    pub(crate) fn read_from(&self, path: &Path, graph: &mut Graph) -> Result<Vec<Rule>, Failure> {
+        let text = read(path, RULES_BYTES_MAX, "file with rules")?;
+        let parameters: HashMap<String, Value> = self.parameters.iter().cloned().collect();
+        let name = path.display().to_string();
+        let rules = parse_rules(&name, &text, &parameters, graph).map_err(failure)?;
+        match rules.is_empty() {
+            true => Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE"))),
             false => Ok(rules),
         }
     }
