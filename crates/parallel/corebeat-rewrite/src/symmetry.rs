@@ -18,9 +18,10 @@ use crate::rule::{
     Binding, Change, ELEMENTS_MAX, EdgeSlot, NodeSlot, Part, Rule, SYMMETRIES_MAX, Slot,
 };
 use corebeat_cypher::syntax::Operator;
+use std::collections::HashMap;
 
 /// Largest number of steps of the search for symmetries.
-const STEPS_MAX: u32 = 1 << 20;
+const STEPS_MAX: u32 = 1 << 18;
 
 /// The slot to which a symmetry moves each slot of the rule.
 type Image = [Slot; ELEMENTS_MAX];
@@ -82,8 +83,10 @@ struct Finder<'a> {
     part: &'a Part,
     /// The slots of the nodes, and then those of the edges.
     slots: Vec<Slot>,
-    /// By node: its types and its own conditions. Different nodes cannot be exchanged.
-    labels: Vec<String>,
+    /// By pair of nodes: equal numbers stand for equal types, edges and conditions of the pair.
+    relations: Vec<Vec<usize>>,
+    /// By node, the index of its image.
+    chosen: Vec<usize>,
     /// The slots that no symmetry moves.
     fixed: Vec<Slot>,
     conditions: Vec<String>,
@@ -96,21 +99,12 @@ impl<'a> Finder<'a> {
     fn new(rule: &'a Rule) -> Finder<'a> {
         let part = &rule.main;
         let nodes = part.nodes.iter().map(|node| node.slot);
-        let label = |node: &NodeSlot| {
-            let own = part.conditions.iter().filter(|condition| {
-                let slots = rule.slots_of(condition);
-                slots.iter().all(|slot| *slot == node.slot)
-            });
-            let mut own: Vec<String> =
-                own.map(|condition| sign(rule, condition, &|_| "own".into(), 0)).collect();
-            own.sort_unstable();
-            format!("{:?} {own:?}", node.types)
-        };
         Finder {
             rule,
             part,
             slots: nodes.chain(part.edges.iter().map(|edge| edge.slot)).collect(),
-            labels: part.nodes.iter().map(label).collect(),
+            relations: relations(rule, part),
+            chosen: vec![0; part.nodes.len()],
             fixed: fixed_slots(rule),
             conditions: signed(rule, part, &|slot| slot.to_string(), 0),
             image: std::array::from_fn(|slot| slot as Slot),
@@ -152,7 +146,11 @@ impl<'a> Finder<'a> {
             }
             self.image[usize::from(slot)] = other;
             let fits = match index < nodes {
-                true => self.labels[index] == self.labels[candidate] && self.keeps_edges(index),
+                true => {
+                    self.chosen[index] = candidate;
+                    let (own, of_image) = (&self.relations[index], &self.relations[candidate]);
+                    (0..=index).all(|before| own[before] == of_image[self.chosen[before]])
+                }
                 false => {
                     let (edge, other) =
                         (&self.part.edges[index - nodes], &self.part.edges[candidate - nodes]);
@@ -170,25 +168,6 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    /// Whether the edges between the node and the nodes before it equal those between their images.
-    fn keeps_edges(&self, index: usize) -> bool {
-        let node = self.slots[index];
-        let image = |slot: Slot| self.image[usize::from(slot)];
-        self.slots[..=index].iter().all(|other| {
-            self.edges_between(node, *other) == self.edges_between(image(node), image(*other))
-        })
-    }
-
-    fn edges_between(&self, a: Slot, b: Slot) -> Vec<String> {
-        let edges = self.part.edges.iter();
-        let own =
-            edges.filter(|edge| (edge.from, edge.to) == (a, b) || (edge.to, edge.from) == (a, b));
-        let name = |slot: Slot| if slot == a { "a".into() } else { "b".into() };
-        let mut own: Vec<String> = own.map(|edge| edge_sign(edge, &name)).collect();
-        own.sort_unstable();
-        own
-    }
-
     /// Whether edges that must differ are exchanged with edges that must differ.
     fn keeps_groups(&self) -> bool {
         let edges = &self.part.edges;
@@ -203,6 +182,33 @@ impl<'a> Finder<'a> {
         let name = |slot: Slot| self.image[usize::from(slot)].to_string();
         signed(self.rule, self.part, &name, 0) == self.conditions
     }
+}
+
+/// A number for each pair of nodes, and for each node with itself: see [`Finder::relations`].
+fn relations(rule: &Rule, part: &Part) -> Vec<Vec<usize>> {
+    let mut numbers = HashMap::<String, usize>::new();
+    let mut relation = |a: &NodeSlot, b: &NodeSlot| {
+        let (a, b, types) = (a.slot, b.slot, (a.slot == b.slot).then_some(&a.types));
+        let name = |slot: Slot| if slot == a { "a".to_owned() } else { "b".to_owned() };
+        let edges = part
+            .edges
+            .iter()
+            .filter(|edge| (edge.from, edge.to) == (a, b) || (edge.to, edge.from) == (a, b));
+        let mut edges: Vec<String> = edges.map(|edge| edge_sign(edge, &name)).collect();
+        edges.sort_unstable();
+        let conditions = part.conditions.iter().filter(|condition| {
+            let slots = rule.slots_of(condition);
+            [a, b].iter().all(|slot| slots.contains(slot))
+                && slots.iter().all(|slot| [a, b].contains(slot))
+        });
+        let mut conditions: Vec<String> =
+            conditions.map(|condition| sign(rule, condition, &name, 0)).collect();
+        conditions.sort_unstable();
+        let next = numbers.len();
+        *numbers.entry(format!("{types:?} {edges:?} {conditions:?}")).or_insert(next)
+    };
+    let mut row = |a| part.nodes.iter().map(|b| relation(a, b)).collect();
+    part.nodes.iter().map(&mut row).collect()
 }
 
 /// The slots that no symmetry moves: those that the rule changes, or that an optional part uses.

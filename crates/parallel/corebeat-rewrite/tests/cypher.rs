@@ -246,6 +246,11 @@ fn symmetric_matches_are_found_once_per_symmetry_of_the_pattern() {
         let expected = [all, once].map(|count| count.to_string());
         assert_eq!(symmetric(graph, pattern), expected, "{pattern}");
     }
+    // Conditions that distinguish the nodes end the search for symmetries early.
+    let order = (0..11).map(|leaf| format!("n{leaf}.x < n{}.x", leaf + 1));
+    let star = (0..12).map(|leaf| format!("(a)--(n{leaf})")).collect::<Vec<_>>().join(", ");
+    let chain = format!("{star} WHERE {}", order.collect::<Vec<_>>().join(" AND "));
+    assert_eq!(symmetric(graph, &chain), ["0", "0"]);
     let star = (0..8).map(|leaf| format!("(a)--(n{leaf})")).collect::<Vec<_>>().join(", ");
     let rule = rules(graph, &format!("MATCH {star} RETURN count(*)")).remove(0);
     let refused = rule.symmetric_once().unwrap_err().to_string();
