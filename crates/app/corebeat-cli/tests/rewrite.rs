@@ -1,6 +1,7 @@
 //! `corebeat rewrite`, as a user runs it.
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -84,19 +85,51 @@ fn results_are_printed_as_json() {
 
 #[test]
 fn mistakes_are_one_line_with_their_place() {
-    let folder = folder(&[("bad", "MATCH (a:A\nRETURN a"), ("g.csv", "a,b\nc\n"), ("m.xmi", "")]);
+    let folder = folder(&[
+        ("bad", "MATCH (a:A\nRETURN a"),
+        ("g.csv", "a,b\nc\n"),
+        ("m.xmi", ""),
+        ("make", "CREATE (:A)"),
+        ("ask", "RETURN 1"),
+    ]);
     for (args, status, expected) in [
         (&["query", "bad"][..], 1, "corebeat: bad, line 2, column 1: expected ')'"),
         (&["stats", "--graph", "g.csv"], 1, "corebeat: g.csv, line 2: expected two names"),
         (&["stats", "--graph", "none.csv"], 2, "cannot read none.csv"),
         (&["stats", "--graph", "m.xmi"], 2, "add --metamodel FILE.ecore"),
-        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .csv or .dot"),
+        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .gxl, .csv or .dot"),
         (&["run", "bad", "--threads", "0"], 2, "write a number from 1 to 256"),
         (&["run", "bad", "--output", "bad"], 2, "bad is named twice"),
         (&["draw", "--graph", "g.csv", "--output", "g.csv"], 2, "g.csv is named twice"),
+        (&["query", "make", "--changes", "make"], 1, "make:1 has no RETURN; move changes to the"),
+        (&["query", "ask", "--changes", "ask"], 1, "ask:1 changes nothing; move queries out of"),
     ] {
         let found = error(&corebeat(&folder, args), status);
         assert!(found.contains(expected) && found.lines().count() == 1, "{args:?}: {found}");
+    }
+}
+
+#[test]
+fn graphs_are_drawn_and_converted() {
+    let folder =
+        folder(&[("g.csv", "a,b\nb,c\n"), ("rules", "MATCH (a) WHERE a.id = 'x' SET a.x = 1")]);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.svg"]));
+    assert!(read("g.svg").starts_with("<svg ") && read("g.svg").contains(">Node b</text>"));
+    printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.dot"]));
+    assert!(read("g.dot").starts_with("digraph {"));
+    printed(&corebeat(&folder, &["run", "rules", "--graph", "g.csv", "--output", "g.gxl"]));
+    let stats =
+        ["g.csv", "g.gxl"].map(|name| printed(&corebeat(&folder, &["stats", "--graph", name])));
+    assert_eq!(stats[0], stats[1]);
+}
+
+#[test]
+fn symmetric_matches_are_counted_once_with_the_threads_of_a_claim() {
+    let folder = folder(&[("g.csv", "a,b\nb,c\nc,a"), ("q", "MATCH (a)--(b)--(c)--(a) RETURN a")]);
+    for (options, expected) in [(&["--claim", "2"][..], 6), (&["--symmetric-once"], 1)] {
+        let args = [&["query", "q", "--graph", "g.csv", "--json"], options].concat();
+        assert_eq!(printed(&corebeat(&folder, &args)).lines().count(), expected, "{options:?}");
     }
 }
 
@@ -125,4 +158,102 @@ fn interrupted_run_writes_a_consistent_graph() {
         };
         assert_eq!(number("End"), number("NEXT"), "{found}");
     }
+}
+
+/// The text of openCypher for a line of the contest's changes.
+fn change(line: &str) -> String {
+    let text = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+    let time = |time: &str| text(&time.replace(' ', "T"));
+    let fields: Vec<&str> = line.split('|').collect();
+    match fields[..] {
+        ["Users", id, name] => format!("CREATE (:User {{id: {}, name: {}}})", text(id), text(name)),
+        ["Friends", from, to] => format!(
+            "MATCH (a:User {{id: {}}}), (b:User {{id: {}}}) CREATE (a)-[:friends]->(b)",
+            text(from),
+            text(to)
+        ),
+        ["Likes", user, comment] => format!(
+            "MATCH (u:User {{id: {}}}), (c:Comment {{id: {}}}) CREATE (u)-[:likes]->(c)",
+            text(user),
+            text(comment)
+        ),
+        ["Posts", id, at, content, user] => format!(
+            "MATCH (u:User {{id: {}}}) CREATE (:Post {{id: {}, timestamp: {}, content: {}}})\
+             -[:submitter]->(u)",
+            text(user),
+            text(id),
+            time(at),
+            text(content)
+        ),
+        ["Comments", id, at, ref content @ .., user, parent] => format!(
+            "MATCH (u:User {{id: {}}}), (p:Post|Comment {{id: {}}}) CREATE (p)-[:comments]->\
+             (:Comment {{id: {}, timestamp: {}, content: {}}})-[:submitter]->(u)",
+            text(user),
+            text(parent),
+            text(id),
+            time(at),
+            text(&content.join("|"))
+        ),
+        _ => panic!("unknown change {line}"),
+    }
+}
+
+/// The first query of the Transformation Tool Contest 2018, with the contest's changes: the rows
+/// that are printed lead from each expected result to the next one.
+#[test]
+fn changes_print_the_rows_that_appear_and_disappear() {
+    let changes = ["1", "2"].map(follow_changes);
+    assert!(changes.iter().all(|changes| *changes >= 4), "{changes:?}");
+}
+
+/// Checks a model of the contest. Returns the number of rows that changes print.
+fn follow_changes(size: &str) -> usize {
+    let data =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../parallel/corebeat-rewrite/tests/data/ttc2018");
+    let read = |path: &str| fs::read_to_string(format!("{data}/{path}")).unwrap();
+    let steps: Vec<Vec<String>> = (1..=20)
+        .map(|step| format!("{size}/change{step:02}.csv"))
+        .map(|name| read(&name).lines().map(change).collect())
+        .collect();
+    let query = "MATCH (p:Post) OPTIONAL MATCH (p)-[:comments*]->(c:Comment)
+        OPTIONAL MATCH (c)-[:likedBy]->(u:User)
+        RETURN p.id AS id, 10 * count(DISTINCT c) + count(u) AS score, p.timestamp AS at
+        ORDER BY score DESC, at DESC LIMIT 3";
+    // A change in each line.
+    let folder = folder(&[("q1", query), ("changes", &steps.concat().join(";\n"))]);
+    let graph = format!("{data}/{size}/initial.xmi");
+    let metamodel = format!("{data}/social_network.ecore");
+    let graph = ["--graph", &graph, "--metamodel", &metamodel];
+    let args = [&["query", "q1", "--changes", "changes", "--json"], &graph[..]].concat();
+    let printed = printed(&corebeat(&folder, &args));
+    let lines: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (expected, mut rows, mut last) = (read("expected-results.csv"), Vec::new(), 0);
+    // The first results, and then the changes of each step.
+    for (step, count) in (0..).zip(std::iter::once(0).chain(steps.iter().map(Vec::len))) {
+        let own: Vec<String> =
+            (last + 1..=last + count).map(|line| format!("changes:{line}")).collect();
+        last += count;
+        for line in &lines {
+            let is_own = match line["change"].as_str() {
+                Some(change) => own.iter().any(|own| own == change),
+                None => step == 0,
+            };
+            match line["appears"].as_bool().unwrap() {
+                _ if !is_own => {}
+                true => rows.push(line["row"].clone()),
+                false => {
+                    let place = rows.iter().position(|row| *row == line["row"]).unwrap();
+                    rows.remove(place);
+                }
+            }
+        }
+        let key = |row: &Value| (row["score"].as_i64(), row["at"].as_str().map(str::to_owned));
+        rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
+        let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+        let phase = if step == 0 { "Initial" } else { "Update" };
+        let line = format!("\"Q1\";{size};{step};\"{phase}\";\"{}\"", ids.join("|"));
+        assert!(expected.lines().any(|expected| expected.trim_end() == line), "{line}");
+    }
+    lines.len() - 3
 }

@@ -1,13 +1,14 @@
 //! The commands `corebeat rewrite`: apply rules to graphs, and evaluate queries.
 //!
-//! Place in the loop: app; uses `corebeat-rewrite` and, for its progress, `corebeat-heartbeat`.
+//! Place in the loop: app; uses `corebeat-rewrite`, for its progress `corebeat-heartbeat`, and
+//! for its threads `corebeat-claim`.
 //!
 //! # Model
 //!
 //! ```text
-//!  GRAPH (pairs, GraphML, XMI) --> Source --> Graph --.
-//!  RULES (openCypher) ------------------------------> run: changes, then the new graph
-//!                                                     query, explain, draw, stats
+//!  GRAPH (pairs, GraphML, GXL, XMI) --> Source --> Graph --.
+//!  RULES (openCypher) -----------------------------------> run: changes, then the new graph
+//!                                                          query, explain, draw, stats
 //! ```
 //!
 //! # Failure
@@ -16,6 +17,7 @@
 //! that cannot be opened. A run that Ctrl-C ends writes the graph after the last rewrite, and has
 //! the exit status 130.
 
+mod changes;
 mod print;
 mod report;
 mod run;
@@ -23,7 +25,7 @@ mod source;
 
 use clap::{Args, Subcommand};
 use corebeat_command::{Done, Output, print, require_distinct};
-use corebeat_rewrite::{Options as RunOptions, explain, query, write_dot};
+use corebeat_rewrite::{explain, query, write_dot, write_svg};
 use report::{ReportOptions, Reporter};
 use source::{GraphSource, RulesSource, failure};
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ enum Command {
     Query(Query),
     /// Print the search plan of each rule, with expected and actual numbers of partial matches
     Explain(Explain),
-    /// Draw a graph in the language of Graphviz
+    /// Draw a graph as SVG or in the language of Graphviz
     Draw(Draw),
     /// Print the numbers of nodes and edges by type
     Stats(Stats),
@@ -56,11 +58,12 @@ struct Query {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Set the number of threads
-    #[arg(short, long, default_value_t = 1, value_parser = threads)]
-    threads: usize,
     #[command(flatten)]
     report: ReportOptions,
+    /// Apply the rules of this file one after another, each to all matches that do not overlap, and
+    /// print the rows that appear and disappear
+    #[arg(long, value_name = "FILE")]
+    changes: Option<PathBuf>,
     /// Print one JSON object for each row
     #[arg(long)]
     json: bool,
@@ -78,7 +81,8 @@ struct Explain {
 struct Draw {
     #[command(flatten)]
     graph: GraphSource,
-    /// Write the drawing to this file [default: standard output]
+    /// Write the drawing to this file: a picture to .svg, otherwise the language of Graphviz
+    /// [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -90,17 +94,6 @@ struct Stats {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// Largest number of threads that the options accept.
-const THREADS_MAX: usize = 256;
-
-/// A number of threads on the command line.
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
-        _ => Err(format!("write a number from 1 to {THREADS_MAX}")),
-    }
 }
 
 /// Runs the command.
@@ -119,10 +112,16 @@ pub fn main(options: Options) -> Done {
 
 fn evaluate(options: &Query) -> Done {
     let mut graph = options.graph.read()?;
+    // The changes first: they may create types that only the queries name.
+    let changes = options.changes.as_ref().map(|path| options.rules.read_from(path, &mut graph));
+    let changes = changes.transpose()?;
     let rules = options.rules.read(&mut graph)?;
     let reporter = Reporter::start(&options.report)?;
-    let progress = Some(reporter.progress.clone());
-    let how = RunOptions { threads: options.threads, progress, ..RunOptions::default() };
+    if let Some(changes) = changes {
+        changes::follow(&mut graph, &rules, &changes, &reporter, options.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let how = reporter.run_options();
     for rule in &rules {
         let table = query(&mut graph, rule, &how).map_err(failure)?;
         reporter.clear();
@@ -144,7 +143,10 @@ fn draw(options: Draw) -> Done {
     require_distinct(options.graph.path().into_iter().chain(&options.output))?;
     let output = options.output.as_deref().map(Output::create).transpose()?;
     let graph = options.graph.read()?;
-    let text = source::text(|to| write_dot(&graph, to))?;
+    let text = match options.output.as_deref().is_some_and(source::is_picture) {
+        true => source::text(|to| write_svg(&graph, to))?,
+        false => source::text(|to| write_dot(&graph, to))?,
+    };
     match output {
         Some(output) => output.write(&text)?,
         None => print(text)?,

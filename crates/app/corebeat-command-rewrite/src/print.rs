@@ -11,9 +11,7 @@ pub(crate) fn table(table: &Table, is_json: bool) -> Result<(), Failure> {
     let mut text = String::new();
     if is_json {
         for row in &table.rows {
-            let pairs = table.columns.iter().cloned().zip(row.iter().map(to_json));
-            let object: Map<String, serde_json::Value> = pairs.collect();
-            let _ = writeln!(text, "{}", serde_json::Value::Object(object));
+            let _ = writeln!(text, "{}", object(&table.columns, row));
         }
         return print(text);
     }
@@ -29,6 +27,43 @@ pub(crate) fn table(table: &Table, is_json: bool) -> Result<(), Failure> {
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     print(text)
+}
+
+/// Prints the rows that a change has removed from the results of a query and added to them. The
+/// first argument has the names of both rules; without a change, the rows are the first results.
+pub(crate) fn difference(
+    (query, change): (&str, Option<&str>),
+    columns: &[String],
+    gone: &[&[Value]],
+    added: &[&[Value]],
+    is_json: bool,
+) -> Result<(), Failure> {
+    let rows = gone.iter().map(|row| (false, row)).chain(added.iter().map(|row| (true, row)));
+    let mut text = String::new();
+    if let Some(change) = change.filter(|_| !is_json) {
+        let _ = writeln!(text, "{query} after {change}");
+    }
+    for (appears, row) in rows {
+        let _ = match is_json {
+            true => {
+                let row = object(columns, row);
+                let line =
+                    json!({ "query": query, "change": change, "appears": appears, "row": row });
+                writeln!(text, "{line}")
+            }
+            false => {
+                let cells: Vec<String> = row.iter().map(cell).collect();
+                writeln!(text, "{} {}", if appears { '+' } else { '-' }, cells.join("  "))
+            }
+        };
+    }
+    print(text)
+}
+
+/// A row as an object of JSON.
+fn object(columns: &[String], row: &[Value]) -> serde_json::Value {
+    let pairs = columns.iter().cloned().zip(row.iter().map(to_json));
+    serde_json::Value::Object(pairs.collect())
 }
 
 /// A value in a table: a text without quotes, in one line.

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Write the new graph to this file: .graphml, .csv or .dot
+    /// Write the new graph to this file: .graphml, .gxl, .csv or .dot
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Set how often each rule is applied
@@ -37,9 +37,6 @@ pub(crate) struct Options {
     /// Perform at most NUMBER rewrites
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_name = "NUMBER")]
     max: u64,
-    /// Set the number of threads
-    #[arg(short, long, default_value_t = 1, value_parser = crate::threads)]
-    threads: usize,
     /// Set how the threads work together
     #[arg(long, default_value = "immediate")]
     mode: Together,
@@ -83,15 +80,13 @@ pub(crate) fn main(options: Options) -> Done {
     }
     let reporter = Reporter::start(&options.report)?;
     let how = RunOptions {
-        threads: options.threads,
         mode: match options.mode {
             Together::Cycle => Mode::Cycle,
             Together::Immediate => Mode::Immediate,
         },
         max: options.max,
         stop: Some(stop),
-        progress: Some(reporter.progress.clone()),
-        ..RunOptions::default()
+        ..reporter.run_options()
     };
     let begin = Instant::now();
     let (total, result) = apply(&mut graph, &rules, &options, &how, &reporter);

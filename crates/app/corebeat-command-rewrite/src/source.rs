@@ -3,8 +3,8 @@
 use clap::Args;
 use corebeat_command::{Failure, read_text};
 use corebeat_rewrite::{
-    Error, Graph, Rule, Value, parse_rules, read_graphml, read_metamodel, read_pairs, read_xmi,
-    write_dot, write_graphml, write_pairs,
+    Error, Graph, Rule, Value, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs,
+    read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,8 +19,8 @@ const RULES_BYTES_MAX: u64 = 16 << 20;
 /// The graph of a command.
 #[derive(Args)]
 pub(crate) struct GraphSource {
-    /// Read the graph from this file: .graphml, .xmi, or .csv with pairs of names [default: an
-    /// empty graph]
+    /// Read the graph from this file: .graphml, .gxl, .xmi, or .csv with pairs of names [default:
+    /// an empty graph]
     #[arg(short, long, value_name = "FILE")]
     graph: Option<PathBuf>,
     /// Read the types of a graph in XMI from this Ecore metamodel
@@ -37,6 +37,9 @@ pub(crate) struct RulesSource {
     /// Set the parameter $NAME of the rules
     #[arg(short, long = "param", value_name = "NAME=VALUE", value_parser = parameter)]
     parameters: Vec<(String, Value)>,
+    /// Find one of the matches that are symmetric, instead of all
+    #[arg(long)]
+    symmetric_once: bool,
 }
 
 /// A parameter: an integer, a number, true or false, or else a text.
@@ -64,6 +67,11 @@ fn read(path: &Path, bytes_max: u64, expected: &str) -> Result<String, Failure> 
 /// The ending of a file's name in lower case.
 fn ending(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+/// Whether a drawing in this file is a picture.
+pub(crate) fn is_picture(path: &Path) -> bool {
+    ending(path) == "svg"
 }
 
 impl GraphSource {
@@ -97,6 +105,7 @@ impl GraphSource {
                     .and_then(|metamodel| read_xmi(&name, &text, &metamodel, graph))
             }
             (None, "graphml" | "xml") => read_graphml(&name, &text),
+            (None, "gxl") => read_gxl(&name, &text),
             _ => read_pairs(&name, &text),
         };
         graph.map_err(failure)
@@ -109,9 +118,18 @@ impl RulesSource {
     }
 
     pub(crate) fn read(&self, graph: &mut Graph) -> Result<Vec<Rule>, Failure> {
-        let text = read(&self.rules, RULES_BYTES_MAX, "file with rules")?;
+        let rules = self.read_from(&self.rules, graph)?;
+        match self.symmetric_once {
+            true => rules.into_iter().map(|r| r.symmetric_once().map_err(failure)).collect(),
+            false => Ok(rules),
+        }
+    }
+
+    /// Reads rules from another file, with the same parameters.
+    pub(crate) fn read_from(&self, path: &Path, graph: &mut Graph) -> Result<Vec<Rule>, Failure> {
+        let text = read(path, RULES_BYTES_MAX, "file with rules")?;
         let parameters: HashMap<String, Value> = self.parameters.iter().cloned().collect();
-        let name = self.rules.display().to_string();
+        let name = path.display().to_string();
         let rules = parse_rules(&name, &text, &parameters, graph).map_err(failure)?;
         match rules.is_empty() {
             true => Err(Failure::data(format!("{name} has no rules; write MATCH or CREATE"))),
@@ -132,6 +150,7 @@ pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
     match ending(path).as_str() {
         "dot" | "gv" => text(|to| write_dot(graph, to)),
         "csv" => text(|to| write_pairs(graph, to)),
+        "gxl" => text(|to| write_gxl(graph, to)),
         _ => text(|to| write_graphml(graph, to)),
     }
 }
@@ -139,10 +158,10 @@ pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
 /// Requires a known ending of the file to which a graph is written.
 pub(crate) fn require_format(path: &Path) -> Result<(), Failure> {
     match ending(path).as_str() {
-        "dot" | "gv" | "csv" | "graphml" | "xml" => Ok(()),
+        "dot" | "gv" | "csv" | "graphml" | "gxl" | "xml" => Ok(()),
         _ => {
             let path = path.display();
-            Err(Failure::usage(format!("{path} must end in .graphml, .csv or .dot")))
+            Err(Failure::usage(format!("{path} must end in .graphml, .gxl, .csv or .dot")))
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::expression::Fault;
 use crate::rule::AggregateOf;
-use crate::syntax::Aggregate;
+use crate::sum::FloatSum;
 use crate::value::{Literals, Scalar, Value};
+use corebeat_cypher::syntax::Aggregate;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -45,7 +46,7 @@ impl Aggregator<'_> {
             _ if requires_values(of) => self.keep(own, of.function, value.encode(), 1),
             (Aggregate::Count, _) => {}
             (_, Scalar::Int(value)) => own.int += i128::from(value),
-            (_, Scalar::Float(value)) => own.float.add(value, false),
+            (_, Scalar::Float(value)) => own.float.add(value),
             _ => return Err("sum and avg require numbers".into()),
         }
         Ok(())
@@ -106,16 +107,16 @@ impl Aggregator<'_> {
             }
             return self.result(&each, &of);
         }
-        let total = own.int as f64 + own.float.total();
+        let total = || own.float.total(own.int);
         let values = own.values.keys().copied();
         Ok(match of.function {
             Aggregate::Count => Scalar::Int(own.count as i64),
-            Aggregate::Sum if own.float.count > 0 => Scalar::Float(total),
+            Aggregate::Sum if own.float.count > 0 => Scalar::Float(total()),
             Aggregate::Sum => {
                 Scalar::Int(i64::try_from(own.int).map_err(|_| "the sum is too large")?)
             }
             Aggregate::Average if own.count == 0 => Scalar::Null,
-            Aggregate::Average => Scalar::Float(total / own.count as f64),
+            Aggregate::Average => Scalar::Float(total() / own.count as f64),
             Aggregate::Least => {
                 let least = values.min_by(|a, b| self.order(*a, *b));
                 least.map_or(Scalar::Null, Scalar::from_encoded)
@@ -159,122 +160,4 @@ impl Aggregator<'_> {
 fn requires_values(of: &AggregateOf) -> bool {
     of.distinct
         || matches!(of.function, Aggregate::Collect | Aggregate::Least | Aggregate::Greatest)
-}
-
-/// A sum of floats that is rounded once, at the end: it depends on no order, and a value can be
-/// removed. The method is that of Shewchuk, *Adaptive Precision Floating-Point Arithmetic*, 1997,
-/// section 2.4. A sum beyond the range of floats is not exact.
-#[derive(Default, Clone)]
-struct FloatSum {
-    count: u64,
-    /// Numbers whose sum is the exact sum, in ascending order of magnitude, and whose digits do not
-    /// overlap.
-    parts: Vec<f64>,
-    /// Numbers of positive infinities, negative infinities, and NaN.
-    special: [u64; 3],
-}
-
-impl FloatSum {
-    fn add(&mut self, value: f64, removes: bool) {
-        self.count = if removes { self.count - 1 } else { self.count + 1 };
-        if !value.is_finite() {
-            let kind = if value.is_nan() { 2 } else { usize::from(value < 0.0) };
-            let special = &mut self.special[kind];
-            *special = if removes { *special - 1 } else { *special + 1 };
-            return;
-        }
-        self.grow(if removes { -value } else { value });
-    }
-
-    fn grow(&mut self, mut value: f64) {
-        let mut kept = 0;
-        for index in 0..self.parts.len() {
-            let part = self.parts[index];
-            let (large, small) =
-                if value.abs() < part.abs() { (part, value) } else { (value, part) };
-            value = large + small;
-            let rest = small - (value - large);
-            if rest != 0.0 {
-                self.parts[kept] = rest;
-                kept += 1;
-            }
-        }
-        self.parts.truncate(kept);
-        if value != 0.0 {
-            self.parts.push(value);
-        }
-    }
-
-    fn add_all(&mut self, other: &FloatSum, removes: bool) {
-        let change = |own: u64, other: u64| if removes { own - other } else { own + other };
-        self.count = change(self.count, other.count);
-        for (own, other) in self.special.iter_mut().zip(other.special) {
-            *own = change(*own, other);
-        }
-        for part in &other.parts {
-            self.grow(if removes { -part } else { *part });
-        }
-    }
-
-    fn total(&self) -> f64 {
-        match self.special {
-            [0, 0, 0] => self.rounded(),
-            [_, 0, 0] => f64::INFINITY,
-            [0, _, 0] => f64::NEG_INFINITY,
-            _ => f64::NAN,
-        }
-    }
-
-    fn rounded(&self) -> f64 {
-        let mut parts = self.parts.iter().rev().copied();
-        let Some(mut total) = parts.next() else { return 0.0 };
-        while let Some(part) = parts.next() {
-            let before = total;
-            total = before + part;
-            let rest = part - (total - before);
-            if rest != 0.0 {
-                // Half of a digit is rounded to even, unless the parts below decide.
-                if parts.next().is_some_and(|below| below.signum() == rest.signum()) {
-                    let next = total + 2.0 * rest;
-                    if next - total == 2.0 * rest {
-                        total = next;
-                    }
-                }
-                break;
-            }
-        }
-        total
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn float_sums_are_exact() {
-        let values = [1e100, 1.0, -1e100, 1e-20, 0.1, 0.2, 0.3, f64::MIN_POSITIVE, 3.0e15, -0.7];
-        let mut random = fastrand::Rng::with_seed(7);
-        let mut totals = Vec::new();
-        for _ in 0..100 {
-            let mut order = values.repeat(3);
-            random.shuffle(&mut order);
-            let (mut sum, mut part) = (FloatSum::default(), FloatSum::default());
-            order.iter().for_each(|value| sum.add(*value, false));
-            order[..20].iter().for_each(|value| part.add(*value, false));
-            totals.push(sum.total());
-            sum.add_all(&part, true);
-            order[20..].iter().for_each(|value| sum.add(*value, true));
-            assert_eq!((sum.count, sum.total()), (0, 0.0));
-            assert!(sum.parts.is_empty(), "{:?}", sum.parts);
-        }
-        assert!(totals.iter().all(|total| *total == totals[0]), "{totals:?}");
-        let mut tie = FloatSum::default();
-        [1.0, f64::EPSILON / 2.0, 1e-30].iter().for_each(|value| tie.add(*value, false));
-        assert_eq!(tie.total(), 1.0 + f64::EPSILON);
-        tie.add(f64::INFINITY, false);
-        assert_eq!(tie.total(), f64::INFINITY);
-        tie.add(f64::NAN, false);
-        assert!(tie.total().is_nan());
-    }
 }

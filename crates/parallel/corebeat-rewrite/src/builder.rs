@@ -3,9 +3,9 @@
 use crate::compile::{compile, declare};
 use crate::error::Error;
 use crate::graph::Graph;
-use crate::parser::{self, Mistake};
 use crate::rule::{Matching, Rule, Semantics};
-use crate::syntax::{
+use corebeat_cypher::Mistake;
+use corebeat_cypher::syntax::{
     Change, EdgePattern, Expression, Kind, Match, NodePattern, Pattern, Statement,
 };
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ impl RuleBuilder {
 
     /// An expression must be true.
     pub fn when(mut self, condition: &str) -> Self {
-        match parser::expression(condition) {
+        match corebeat_cypher::expression(condition) {
             Ok(condition) => self.conditions.push(condition),
             Err(mistake) => self.fail(located(condition, mistake)),
         }
@@ -107,7 +107,7 @@ impl RuleBuilder {
     /// condition. The pattern may have a condition: `(a)-[:R]->(x) WHERE x.n > 1`. Conditions with
     /// `NOT EXISTS { ... }` inside are nested conditions.
     pub fn unless(mut self, pattern: &str) -> Self {
-        match parser::patterns(pattern) {
+        match corebeat_cypher::patterns(pattern) {
             Ok(found) => {
                 let exists = Expression { at: 0, kind: Kind::Exists(Box::new(found)) };
                 self.conditions.push(Expression { at: 0, kind: Kind::Not(Box::new(exists)) });
@@ -134,7 +134,7 @@ impl RuleBuilder {
 
     /// The right side sets an attribute. All values are evaluated before the first change.
     pub fn set(mut self, element: &str, key: &str, value: &str) -> Self {
-        match parser::expression(value) {
+        match corebeat_cypher::expression(value) {
             Ok(value) => self.change(Change::Set { name: element.into(), key: key.into(), value }),
             Err(mistake) => {
                 self.fail(located(value, mistake));
@@ -160,7 +160,7 @@ impl RuleBuilder {
 
     /// The rule is a query. `results` is what follows `RETURN` in openCypher.
     pub fn returns(mut self, results: &str) -> Self {
-        match parser::results(results) {
+        match corebeat_cypher::results(results) {
             Ok(found) => self.statement.returns = Some(found),
             Err(mistake) => self.fail(located(results, mistake)),
         }

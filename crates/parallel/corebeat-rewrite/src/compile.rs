@@ -3,15 +3,16 @@
 use crate::error::Error;
 use crate::expression::Expression;
 use crate::graph::Graph;
-use crate::parser::{self, Mistake};
 use crate::rule::{
     AggregateOf, Change, ELEMENTS_MAX, EdgeSlot, ElementKind, Matching, NodeSlot, Output, Part,
     Rule, Semantics, Slot,
 };
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::Direction;
-use crate::syntax::{self, At, Function, Kind, Match, Operator, Statement};
+use crate::symmetry::Symmetry;
 use crate::value::{Literals, Scalar, Value};
+use corebeat_cypher::syntax::{self, At, Function, Kind, Literal, Match, Operator, Statement};
+use corebeat_cypher::{Mistake, position};
 use std::collections::HashMap;
 
 /// Number of names that a message lists.
@@ -34,7 +35,7 @@ pub fn parse_rules(
         let (line, column) = position(text, at);
         Error::Text { name: name.into(), line, column, why }
     };
-    let statements = parser::statements(text).map_err(place)?;
+    let statements = corebeat_cypher::statements(text).map_err(place)?;
     for statement in &statements {
         declare(statement, &mut graph.store.schema).map_err(place)?;
     }
@@ -45,13 +46,6 @@ pub fn parse_rules(
         compile(rule, statement, options, parameters, graph).map_err(place)
     };
     statements.iter().map(compile).collect()
-}
-
-/// Line and column from 1 of an offset.
-fn position(text: &str, at: At) -> (usize, usize) {
-    let before = &text[..at.min(text.len())];
-    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-    (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
 }
 
 /// Adds the types and attributes that a rule creates.
@@ -140,7 +134,8 @@ pub(crate) fn compile(
         None => None,
     };
     let Compiler { slots, exists, .. } = compiler;
-    Ok(Rule { name, matching, semantics, slots, main, optional, exists, changes, output })
+    let symmetry = Symmetry::default();
+    Ok(Rule { name, matching, semantics, slots, main, optional, exists, changes, output, symmetry })
 }
 
 /// Edges are deleted before nodes, and everything else happens before.
@@ -374,7 +369,7 @@ impl Compiler<'_> {
     fn expression(&mut self, of: &syntax::Expression) -> Result<Expression, Mistake> {
         let at = of.at;
         Ok(match &of.kind {
-            Kind::Literal(value) => Expression::Literal(self.literals.encode(value)),
+            Kind::Literal(literal) => Expression::Literal(self.literal(literal)),
             Kind::Parameter(name) => {
                 let value = self.parameters.get(name);
                 let value = value.ok_or_else(|| (at, format!("parameter ${name} has no value")))?;
@@ -429,6 +424,16 @@ impl Compiler<'_> {
                 Expression::Exists(self.exists.len() - 1)
             }
         })
+    }
+
+    fn literal(&self, of: &Literal) -> Scalar {
+        match of {
+            Literal::Null => Scalar::Null,
+            Literal::Bool(value) => Scalar::Bool(*value),
+            Literal::Int(value) => Scalar::Int(*value),
+            Literal::Float(value) => Scalar::Float(*value),
+            Literal::Text(text) => self.literals.text(text),
+        }
     }
 
     /// A list: one of constants is stored once, and not again by each evaluation.

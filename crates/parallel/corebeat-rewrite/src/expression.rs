@@ -3,8 +3,8 @@
 use crate::matcher::Matcher;
 use crate::rule::{Binding, ElementKind, NONE, Slot};
 use crate::schema::{Key, NodeType};
-use crate::syntax::{Function, Operator};
 use crate::value::Scalar;
+use corebeat_cypher::syntax::{Function, Operator};
 use std::cmp::Ordering;
 
 /// An expression whose names are resolved.

@@ -2,20 +2,24 @@
 
 mod ecore;
 mod graphml;
+mod gxl;
+mod named;
 mod pairs;
+mod svg;
 mod tree;
 mod write;
 mod xmi;
 
 use crate::error::Error;
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::value::Value;
-use std::collections::HashMap;
 
 pub use ecore::{Metamodel, read_metamodel};
 pub use graphml::read_graphml;
+pub use gxl::read_gxl;
 pub use pairs::read_pairs;
-pub use write::{write_dot, write_graphml, write_pairs};
+pub use svg::write_svg;
+pub use write::{write_dot, write_graphml, write_gxl, write_pairs};
 pub use xmi::read_xmi;
 
 /// Type of nodes whose file names no type.
@@ -24,9 +28,6 @@ const NODE_TYPE: &str = "Node";
 const EDGE_TYPE: &str = "EDGE";
 /// Attribute with the name that a file gives to a node.
 const ID: &str = "id";
-
-/// Nodes by the names that a file gives them.
-type Names = HashMap<String, Node>;
 
 /// A mistake in a line of a file.
 fn mistake(name: &str, line: usize, why: impl Into<String>) -> Error {

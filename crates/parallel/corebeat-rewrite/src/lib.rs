@@ -1,7 +1,8 @@
 //! Graph transformation: rules that find patterns in a typed graph, and change the graph, on all
 //! cores.
 //!
-//! Place in the loop: parallel; uses `corebeat-lpel` for tasks and `corebeat-sync` for locks.
+//! Place in the loop: parallel; uses `corebeat-lpel` for tasks, `corebeat-sync` for locks, and
+//! `corebeat-cypher` to parse rules.
 //!
 //! # Example
 //!
@@ -31,7 +32,7 @@
 //! 2012.
 //!
 //! ```text
-//!   text  --> parser --.                 Graph --> statistics --.
+//!   text  --> cypher --.                 Graph --> statistics --.
 //!                       |--> Rule ------------------------------|--> Plan
 //!   RuleBuilder -------'                                        |
 //!                                                               v
@@ -44,11 +45,12 @@
 //!   direction and type.
 //! - A [`Rule`] has a left side (nodes, edges, conditions, patterns that must not be found) and a
 //!   right side (create, delete, retype, set), or it is a [`query`]. [`parse_rules`] reads rules in
-//!   openCypher, and [`RuleBuilder`] constructs them. [`Matching`] states which elements of a match
+//!   openCypher, which [`rules!`] checks when the program is compiled, and [`RuleBuilder`]
+//!   constructs them. [`Matching`] states which elements of a match
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
-//! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]) and models of
-//!   EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs, GraphML and drawings
-//!   for Graphviz ([`write_dot`]).
+//! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]), GXL
+//!   ([`read_gxl`]) and models of EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs,
+//!   GraphML, GXL, drawings for Graphviz ([`write_dot`]) and pictures ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the graph has doubled or halved. [`explain`] prints
 //!   it.
@@ -66,6 +68,7 @@
 //!
 //! 1. The matcher finds exactly the matches that a naive matcher finds, whatever the plan and the
 //!    number of threads (`matcher_finds_the_matches_of_a_naive_one`).
+//!    Of symmetric matches, it finds one if that is requested (`symmetric_matches_are_found_once`).
 //! 2. An application has the effect of a naive rewriter on one match
 //!    (`rewriter_applies_rules_as_a_naive_one`).
 //! 3. Every parallel run corresponds to a sequential order of its rewrites: the [`Log`] of the run,
@@ -81,9 +84,10 @@
 //!    (`live_queries_equal_new_ones`, `live_queries_equal_new_ones_after_a_replay`), and an update
 //!    searches around the changes (`updates_search_around_changes`).
 //! 8. The order of rows and the rounding of sums depend neither on the plan nor on the threads
-//!    (`float_sums_are_exact`; the tests of 7, in which plans and threads differ).
+//!    (`float_sums_are_exact`, `sums_beyond_the_range_of_floats_are_exact_until_they_are_rounded`;
+//!    the tests of 7, in which plans and threads differ).
 //! 9. A damaged file or text is an error with its place, and no panic
-//!    (`damaged_files_do_not_panic`, `mistakes_name_their_place`).
+//!    (the tests `fuzz`, such as `damaged_rules_do_not_panic`; `mistakes_name_their_place`).
 //!
 //! The tests `ttc2018`, `classic`, `ants` and `train` check cases with known results: the Social
 //! Media case of the Transformation Tool Contest 2018 (with new and with live queries), Sierpinski
@@ -126,7 +130,6 @@ mod error;
 mod expression;
 mod format;
 mod graph;
-mod lexer;
 mod live;
 mod lock;
 mod log;
@@ -134,7 +137,6 @@ mod matcher;
 #[cfg(all(test, loom))]
 mod model;
 mod parallel;
-mod parser;
 mod plan;
 mod progress;
 mod query;
@@ -144,25 +146,51 @@ mod run;
 mod schema;
 mod statistics;
 mod store;
-mod syntax;
+mod sum;
+mod symmetry;
 mod value;
 
 pub use builder::RuleBuilder;
 pub use compile::parse_rules;
 pub use error::Error;
 pub use format::{
-    Metamodel, read_graphml, read_metamodel, read_pairs, read_xmi, write_dot, write_graphml,
-    write_pairs,
+    Metamodel, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi, write_dot,
+    write_graphml, write_gxl, write_pairs, write_svg,
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use live::LiveQuery;
 pub use log::{Log, Replay};
 pub use progress::Progress;
 pub use query::{Table, explain, query};
-pub use rule::{ELEMENTS_MAX, Matching, Rule, Semantics};
+pub use rule::{ELEMENTS_MAX, Matching, Rule, SYMMETRIES_MAX, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
 pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};
 pub use value::Value;
+
+/// A text with rules, which is checked when the program is compiled.
+///
+/// The macro returns its text. A mistake in the syntax, or an element that no pattern defines, is
+/// an error of the compiler, which shows the line of the text and a mark below the place. Types,
+/// attributes and parameters belong to a graph: [`parse_rules`] checks them.
+///
+/// ```
+/// use corebeat_rewrite::{Graph, parse_rules, rules};
+/// use std::collections::HashMap;
+///
+/// let text = rules!("CREATE (a:Person)-[:KNOWS]->(b:Person); MATCH (a:Person) RETURN count(a)");
+/// let rules = parse_rules("people", text, &HashMap::new(), &mut Graph::new())?;
+/// assert_eq!(rules.len(), 2);
+/// # Ok::<(), corebeat_rewrite::Error>(())
+/// ```
+///
+/// ```compile_fail
+/// corebeat_rewrite::rules!("MATCH (a)-[:KNOWS]->(b RETURN a");
+/// ```
+///
+/// ```compile_fail
+/// corebeat_rewrite::rules!("MATCH (a)-[:KNOWS]->(b) RETURN c");
+/// ```
+pub use corebeat_rewrite_macro::rules;
 
 /// The Rust code of the book is compiled and run as documentation tests.
 #[cfg(doctest)]

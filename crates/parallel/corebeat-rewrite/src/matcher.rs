@@ -241,6 +241,18 @@ impl<'a> Matcher<'a> {
                     Ok(false) => return ControlFlow::Continue(()),
                     Err(fault) => return self.fail(fault),
                 },
+                Some(Step::Order(first, second)) => {
+                    if at(binding, *first) > at(binding, *second) {
+                        return ControlFlow::Continue(());
+                    }
+                    self.passed(steps, index);
+                }
+                Some(Step::Least) => {
+                    if !self.rule.symmetry.is_least(binding) {
+                        return ControlFlow::Continue(());
+                    }
+                    self.passed(steps, index);
+                }
                 Some(step) => break step,
             }
             index += 1;

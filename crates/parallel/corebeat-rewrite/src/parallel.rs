@@ -22,7 +22,7 @@ use crate::store::{Space, Store};
 use crate::value::lock;
 use corebeat_lpel::{Builder, Runtime, yield_now};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// Stack of a task in bytes: an expression takes about a kilobyte for each of its levels.
@@ -48,18 +48,26 @@ pub(crate) struct Starts {
     total: u32,
     chunk: u32,
     next: AtomicU32,
+    workers: Option<Arc<AtomicUsize>>,
 }
 
 impl Starts {
-    pub(crate) fn new(store: &Store, types: &[NodeType], tasks: usize) -> Starts {
+    pub(crate) fn new(store: &Store, types: &[NodeType], options: &Options) -> Starts {
         let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
         let total = types.iter().map(|(_, count)| count).sum::<u32>();
-        let chunk = (total / (tasks.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
-        Starts { types, total, chunk, next: AtomicU32::new(0) }
+        let chunk = (total / (options.threads.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
+        let workers = options.workers.clone();
+        Starts { types, total, chunk, next: AtomicU32::new(0), workers }
     }
 
-    /// Takes the next portion.
-    pub(crate) fn take(&self) -> Option<std::ops::Range<u32>> {
+    /// Takes the next portion, unless more tasks than [`Options::workers`] work. The first task
+    /// always continues, so all portions are taken.
+    pub(crate) fn take(&self, task: usize) -> Option<std::ops::Range<u32>> {
+        // Relaxed: the number publishes no data.
+        let workers = self.workers.as_ref().map_or(usize::MAX, |workers| workers.load(Relaxed));
+        if task >= workers.max(1) {
+            return None;
+        }
         // Relaxed: the numbers publish no data.
         let from = self.next.fetch_add(self.chunk, Relaxed);
         (from < self.total).then(|| from..self.total.min(from.saturating_add(self.chunk)))
@@ -126,7 +134,7 @@ pub(crate) fn pass(
 ) -> Result<bool, Error> {
     let is_cycle = run.options.mode == Mode::Cycle || apply == Apply::All;
     let sequence = run.next_sequence();
-    let starts = Starts::new(&run.graph.store, plan.start_types(), run.options.threads);
+    let starts = Starts::new(&run.graph.store, plan.start_types(), run.options);
     let before = run.outcome.rewrites;
     let shared = Arc::new(Shared {
         starts,
@@ -183,20 +191,20 @@ pub(crate) fn pass(
     }
 }
 
-/// Runs a function on each of some tasks, and returns their results.
+/// Runs a function on each of some tasks, with the index of the task, and returns their results.
 pub(crate) fn on_tasks<S: Send + Sync + 'static, D: Send + 'static>(
     runtime: Option<&Runtime>,
     tasks: usize,
     shared: &Arc<S>,
-    body: fn(&S) -> D,
+    body: fn(&S, usize) -> D,
 ) -> Vec<Result<D, String>> {
-    let Some(runtime) = runtime else { return vec![Ok(body(shared))] };
+    let Some(runtime) = runtime else { return vec![Ok(body(shared, 0))] };
     let scope = runtime.scope();
     let start = |index: usize| {
         let own = shared.clone();
         let task = scope.task().name("rewrite").worker(index).stack_size(STACK_SIZE);
         task.spawn(move || {
-            let done = body(&own);
+            let done = body(&own, index);
             drop(own);
             done
         })
@@ -211,7 +219,7 @@ pub(crate) fn on_tasks<S: Send + Sync + 'static, D: Send + 'static>(
 }
 
 /// The matching phase of the cycle.
-fn collect(shared: &Shared) -> Done {
+fn collect(shared: &Shared, task: usize) -> Done {
     let store = &shared.store;
     let locks = Locks { words: &store.locks, sequence: shared.sequence };
     let filters = Ends::of(&shared.plan);
@@ -219,7 +227,7 @@ fn collect(shared: &Shared) -> Done {
         Matcher::new(store, &shared.rule, &shared.plan).avoiding(locks).filtered(&filters);
     let mut collector = Collector::new(&matcher, locks);
     let mut done = Done::default();
-    while let Some(portion) = shared.starts.take() {
+    while let Some(portion) = shared.starts.take(task) {
         if shared.is_over() {
             break;
         }
@@ -234,7 +242,7 @@ fn collect(shared: &Shared) -> Done {
 }
 
 /// A pass with parallel modification.
-fn rewrite(shared: &Shared) -> Done {
+fn rewrite(shared: &Shared, task: usize) -> Done {
     let store = &shared.store;
     let filters = Ends::of(&shared.plan);
     let matcher = Matcher::new(store, &shared.rule, &shared.plan).filtered(&filters);
@@ -245,7 +253,7 @@ fn rewrite(shared: &Shared) -> Done {
         rewriter: Rewriter::default(),
         done: Done::default(),
     };
-    while let Some(portion) = shared.starts.take() {
+    while let Some(portion) = shared.starts.take(task) {
         for index in portion {
             let mut refused = 0;
             // The number of a deleted start may belong to a new node, so it is read again.

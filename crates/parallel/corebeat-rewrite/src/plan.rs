@@ -13,7 +13,7 @@ use crate::rule::{Binding, ELEMENTS_MAX, EdgeSlot, Matching, NONE, NodeSlot, Par
 use crate::schema::{EdgeType, NodeType};
 use crate::statistics::Statistics;
 use crate::store::Direction;
-use crate::syntax::Operator;
+use corebeat_cypher::syntax::Operator;
 use std::fmt::Write;
 
 /// Number of nodes on which a condition is evaluated to estimate how often it is true.
@@ -22,6 +22,8 @@ const SAMPLE_MAX: usize = 64;
 const UNKNOWN_SHARE: f64 = 0.3;
 /// The same for an equality.
 const EQUAL_SHARE: f64 = 0.1;
+/// The same for the order of two elements of a symmetric pattern.
+const ORDERED_SHARE: f64 = 0.5;
 /// Smallest share that a sample yields: a condition that is false for the whole sample may be true
 /// for other nodes.
 const SHARE_MIN: f64 = 0.5 / SAMPLE_MAX as f64;
@@ -55,6 +57,11 @@ pub(crate) enum Step {
     Path { from: Slot, to: Slot, is_bound: bool, lists: Lists, length: (u32, u32), admit: Admit },
     /// Checks a condition.
     Filter(Expression),
+    /// Requires that the number of the first element is at most that of the second: of symmetric
+    /// matches, only one is found.
+    Order(Slot, Slot),
+    /// Requires that a match is the least of those that are symmetric to it.
+    Least,
     /// Matches an optional part.
     Optional(usize),
 }
@@ -95,6 +102,9 @@ impl Plan {
         let planner = Planner { graph, rule, statistics: Statistics::new(graph) };
         let mut bound = Vec::new();
         let (mut main, mut rows) = planner.best(&rule.main, &mut bound);
+        if !rule.symmetry.pairs().is_empty() {
+            main.push(Planned { step: Step::Least, expected: rows });
+        }
         let mut optional = Vec::new();
         for (index, part) in rule.optional.iter().enumerate() {
             let (steps, found) = planner.rest(part, &mut bound);
@@ -146,6 +156,8 @@ struct Draft<'a> {
     steps: Vec<Planned>,
     edges: Vec<&'a EdgeSlot>,
     conditions: Vec<&'a Expression>,
+    /// Pairs of slots whose elements are in order.
+    pairs: Vec<(Slot, Slot)>,
     rows: f64,
     cost: f64,
 }
@@ -174,6 +186,10 @@ impl Planner<'_> {
             steps: Vec::new(),
             edges: part.edges.iter().collect(),
             conditions: part.conditions.iter().collect(),
+            pairs: match std::ptr::eq(part, &self.rule.main) {
+                true => self.rule.symmetry.pairs().to_vec(),
+                false => Vec::new(),
+            },
             rows: 1.0,
             cost: 0.0,
         };
@@ -214,7 +230,8 @@ impl Planner<'_> {
     /// Adds the edges between bound nodes, and the conditions on bound elements.
     fn check(&self, draft: &mut Draft) {
         let is_ready = |draft: &Draft, condition: &Expression| {
-            self.slots_of(condition)
+            self.rule
+                .slots_of(condition)
                 .iter()
                 .all(|slot| draft.bound.contains(slot) || !self.is_bound_by(draft.part, *slot))
         };
@@ -229,7 +246,7 @@ impl Planner<'_> {
             let joined = draft.edges.iter().position(|edge| {
                 draft.bound.contains(&edge.from) && draft.bound.contains(&edge.to)
             });
-            let Some(index) = joined else { return };
+            let Some(index) = joined else { break };
             let edge = draft.edges.remove(index);
             let (from, to) = (self.types_of(edge.from), self.types_of(edge.to));
             let pairs = self.statistics.nodes(from) * self.statistics.nodes(to);
@@ -247,6 +264,13 @@ impl Planner<'_> {
             draft.bound.push(edge.slot);
             draft.push(step, found.min(1.0));
         }
+        // After the edges: the search for a node prepares the edge that the next step joins.
+        let bound = &draft.bound;
+        let is_bound = |pair: &mut (Slot, Slot)| bound.contains(&pair.0) && bound.contains(&pair.1);
+        let pairs: Vec<(Slot, Slot)> = draft.pairs.extract_if(.., is_bound).collect();
+        pairs.into_iter().for_each(|(first, second)| {
+            draft.push(Step::Order(first, second), ORDERED_SHARE);
+        });
     }
 
     fn scan(&self, draft: &mut Draft, node: &NodeSlot) {
@@ -355,34 +379,16 @@ impl Planner<'_> {
             || part.edges.iter().any(|edge| edge.slot == slot)
     }
 
-    /// The slots that a condition reads, also inside `EXISTS`.
-    fn slots_of(&self, condition: &Expression) -> Vec<Slot> {
-        let mut slots = Vec::new();
-        condition.visit(&mut |inner| match inner {
-            Expression::Element(slot)
-            | Expression::Property(slot, ..)
-            | Expression::HasType(slot, _) => slots.push(*slot),
-            Expression::Exists(index) => {
-                let part = &self.rule.exists[*index];
-                slots.extend(part.given.iter().map(|given| given.slot));
-                slots.extend(part.edges.iter().flat_map(|edge| [edge.from, edge.to]));
-                slots.extend(part.conditions.iter().flat_map(|inner| self.slots_of(inner)));
-            }
-            _ => {}
-        });
-        slots
-    }
-
     /// Share of the nodes of a pattern node for which its own conditions are true.
     fn share_of(&self, part: &Part, node: &NodeSlot) -> f64 {
         let own =
-            part.conditions.iter().filter(|condition| self.slots_of(condition) == [node.slot]);
+            part.conditions.iter().filter(|condition| self.rule.slots_of(condition) == [node.slot]);
         own.map(|condition| self.share(part, condition)).product()
     }
 
     /// Share of elements for which a condition is true.
     fn share(&self, part: &Part, condition: &Expression) -> f64 {
-        let slots = self.slots_of(condition);
+        let slots = self.rule.slots_of(condition);
         let node = part.nodes.iter().find(|node| slots.iter().all(|slot| *slot == node.slot));
         let has_parts = {
             let mut found = false;
@@ -530,6 +536,10 @@ impl Rule {
                 names.dedup();
                 format!("check a condition on {}", names.join(", "))
             }
+            Step::Order(first, second) => {
+                format!("check that {} is not after {}", label(first), label(second))
+            }
+            Step::Least => "check that no symmetric match is less".into(),
             Step::Optional(index) => format!("optional part {index}"),
         }
     }

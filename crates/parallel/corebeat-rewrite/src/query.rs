@@ -100,9 +100,9 @@ impl PartialEq for OrderKey {
 }
 impl Eq for OrderKey {}
 
-/// Evaluates a query. Only [`Options::threads`], [`Options::seed`], [`Options::force_tasks`],
-/// [`Options::stop`] and [`Options::progress`] have an effect. The graph does not change; it is
-/// borrowed exclusively because the tasks share it.
+/// Evaluates a query. Only [`Options::threads`], [`Options::workers`], [`Options::seed`],
+/// [`Options::force_tasks`], [`Options::stop`] and [`Options::progress`] have an effect. The graph
+/// does not change; it is borrowed exclusively because the tasks share it.
 ///
 /// # Errors
 /// [`Error::Evaluate`] if an expression has no value, [`Error::Rule`] if the rule returns nothing,
@@ -113,7 +113,7 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = if is_parallel { Some(parallel::runtime(options)?) } else { None };
     let plan = Plan::new(graph, rule);
-    let starts = Starts::new(&graph.store, plan.start_types(), options.threads);
+    let starts = Starts::new(&graph.store, plan.start_types(), options);
     let store = std::mem::take(&mut graph.store);
     let (rule, options) = (rule.clone(), options.clone());
     let shared = Arc::new(Shared { store, rule, plan, starts, options });
@@ -162,7 +162,7 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
 }
 
 /// The body of a task.
-fn find(shared: &Shared) -> Found {
+fn find(shared: &Shared, task: usize) -> Found {
     let filters = Ends::of(&shared.plan);
     let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
     let mut found = Found::default();
@@ -174,7 +174,7 @@ fn find(shared: &Shared) -> Found {
         }
         return found;
     }
-    while let Some(portion) = shared.starts.take() {
+    while let Some(portion) = shared.starts.take(task) {
         for start in portion.filter_map(|index| shared.starts.node(&shared.store, index)) {
             projection.search(Some(start), &mut found);
             if found.fault.is_some() {

@@ -1,11 +1,16 @@
 //! Rules whose names are resolved against the schema of a graph.
 
+use crate::error::Error;
 use crate::expression::Expression;
 use crate::schema::{EdgeType, Key, NodeType};
 use crate::store::Direction;
+use crate::symmetry::Symmetry;
 
 /// Largest number of nodes and edges in a rule.
 pub const ELEMENTS_MAX: usize = 64;
+/// Largest number of symmetries of which [`Rule::symmetric_once`] finds one match: those of seven
+/// nodes that are all alike.
+pub const SYMMETRIES_MAX: usize = 5040;
 /// Slot of an element that an optional part did not find.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -107,7 +112,7 @@ pub(crate) struct Output {
 
 #[derive(Debug, Clone)]
 pub(crate) struct AggregateOf {
-    pub(crate) function: crate::syntax::Aggregate,
+    pub(crate) function: corebeat_cypher::syntax::Aggregate,
     pub(crate) distinct: bool,
     pub(crate) of: Option<Expression>,
 }
@@ -126,6 +131,8 @@ pub struct Rule {
     pub(crate) exists: Vec<Part>,
     pub(crate) changes: Vec<Change>,
     pub(crate) output: Option<Output>,
+    /// The symmetries of which one match each is found.
+    pub(crate) symmetry: Symmetry,
 }
 
 impl Rule {
@@ -149,6 +156,40 @@ impl Rule {
         self.output.is_some()
     }
 
+    /// Finds one of the matches that are symmetric, instead of all.
+    ///
+    /// A symmetry exchanges nodes and edges of the left side so that the left side stays the same,
+    /// with its types, edges and conditions. Two matches are symmetric if a symmetry leads from one
+    /// to the other: `MATCH (a)-[:R]-(b)` finds each edge twice, and once after this call. The
+    /// match that is found has the smallest numbers of elements, in the order in which the rule
+    /// names the nodes, and the edges of each `MATCH` after its nodes. So the results depend
+    /// neither on the plan nor on the number of threads. Elements that the rule changes, or that an
+    /// optional part uses, are not exchanged, and paths of variable length are not. Conditions are
+    /// equal if they are written equally, apart from the order of the operands of `=`, `<>`, `<`,
+    /// `AND`, `OR` and `XOR`.
+    ///
+    /// ```
+    /// use corebeat_rewrite::{Graph, Options, parse_rules, query, read_pairs};
+    /// use std::collections::HashMap;
+    ///
+    /// let mut graph = read_pairs("triangle", "a,b\nb,c\nc,a")?;
+    /// let text = "MATCH (a)--(b)--(c)--(a) RETURN count(*)";
+    /// let triangles = parse_rules("triangles", text, &HashMap::new(), &mut graph)?.remove(0);
+    /// let table = query(&mut graph, &triangles, &Options::default())?;
+    /// assert_eq!(table.rows[0][0].to_string(), "6");
+    /// let table = query(&mut graph, &triangles.symmetric_once()?, &Options::default())?;
+    /// assert_eq!(table.rows[0][0].to_string(), "1");
+    /// # Ok::<(), corebeat_rewrite::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Rule`] if the left side has more than [`SYMMETRIES_MAX`] symmetries.
+    pub fn symmetric_once(mut self) -> Result<Rule, Error> {
+        let symmetry = Symmetry::of(&self);
+        self.symmetry = symmetry.map_err(|why| Error::Rule { rule: self.name.clone(), why })?;
+        Ok(self)
+    }
+
     /// The left side, its optional parts, and the insides of `EXISTS`.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.main).chain(&self.optional).chain(&self.exists)
@@ -158,6 +199,24 @@ impl Rule {
     pub(crate) fn types_of(&self, slot: Slot) -> Option<&[NodeType]> {
         let mut nodes = self.parts().flat_map(|part| &part.nodes);
         nodes.find(|node| node.slot == slot)?.types.as_deref()
+    }
+
+    /// The slots that a condition reads, also inside `EXISTS`.
+    pub(crate) fn slots_of(&self, condition: &Expression) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        condition.visit(&mut |inner| match inner {
+            Expression::Element(slot)
+            | Expression::Property(slot, ..)
+            | Expression::HasType(slot, _) => slots.push(*slot),
+            Expression::Exists(index) => {
+                let part = &self.exists[*index];
+                slots.extend(part.given.iter().map(|given| given.slot));
+                slots.extend(part.edges.iter().flat_map(|edge| [edge.from, edge.to]));
+                slots.extend(part.conditions.iter().flat_map(|inner| self.slots_of(inner)));
+            }
+            _ => {}
+        });
+        slots
     }
 
     /// Calls `f` with the expressions of all conditions and results, and with those inside them.

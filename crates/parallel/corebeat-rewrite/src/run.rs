@@ -13,7 +13,7 @@ use crate::rule::{Binding, Rule};
 use corebeat_lpel::Runtime;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// How often a rule is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,6 +58,11 @@ pub struct Options {
     /// Number of threads; 0 counts as 1. With 1 and without a seed, the calling thread runs the
     /// rules without locks.
     pub threads: usize,
+    /// Number of the threads that work, at least 1, as it is at the moment: a thread beyond it ends
+    /// its part of a pass after a portion of the starting elements, and takes part in the first
+    /// pass after the number has grown. For programs whose number of CPUs changes. None stands for
+    /// all threads.
+    pub workers: Option<Arc<AtomicUsize>>,
     /// How the threads work together.
     pub mode: Mode,
     /// Largest number of rewrites.
@@ -78,6 +83,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             threads: 1,
+            workers: None,
             mode: Mode::default(),
             max: u64::MAX,
             log: false,

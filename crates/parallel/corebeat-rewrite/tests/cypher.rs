@@ -184,6 +184,93 @@ fn a_query_that_is_stopped_returns_no_part_of_its_results() {
 }
 
 #[test]
+fn sums_of_floats_are_rounded_once() {
+    let graph = &mut Graph::new();
+    let values = "1e308, 1e308, -1e308, 1.5, 9007199254740993";
+    for value in values.split(", ") {
+        apply(graph, &format!("CREATE (:N {{x: {value}}})"), Apply::One);
+    }
+    let sum = "MATCH (n:N) WHERE n.x < 1e16 AND n.x > 0 RETURN sum(n.x), avg(n.x)";
+    assert_eq!(ask(graph, sum), ["9007199254740994.0 4503599627370497.0"]);
+    assert_eq!(ask(graph, "MATCH (n:N) RETURN sum(n.x), avg(n.x)"), ["1e308 2e307"]);
+    assert_eq!(ask(graph, "MATCH (n:N) WHERE n.x > 0 RETURN sum(n.x)"), ["inf"]);
+}
+
+/// The number of matches, and the number if symmetric ones are found once.
+fn symmetric(graph: &mut Graph, pattern: &str) -> [String; 2] {
+    let rule = rules(graph, &format!("MATCH {pattern} RETURN count(*)")).remove(0);
+    let once = rule.clone().symmetric_once().unwrap();
+    [rule, once].map(|rule| {
+        let tables = [1, 2].map(|threads| {
+            let options = Options { threads, ..Options::default() };
+            query(graph, &rule, &options).unwrap()
+        });
+        assert_eq!(tables[0], tables[1]);
+        rows(&tables[0]).join(" ")
+    })
+}
+
+#[test]
+fn symmetric_matches_are_found_once_per_symmetry_of_the_pattern() {
+    let graph = &mut Graph::new();
+    // All pairs of five nodes are connected.
+    apply(
+        graph,
+        "CREATE (:N {x: 1}), (:N {x: 2}), (:N {x: 3}), (:N {x: 4}), (:N {x: 5})",
+        Apply::One,
+    );
+    apply(
+        graph,
+        "MATCH (a:N), (b:N) WHERE a.x < b.x AND NOT (a)-[:E]->(b) CREATE (a)-[:E]->(b)",
+        Apply::Exhaustively,
+    );
+    for (pattern, all, once) in [
+        ("(a)-[:E]->(b)", 10, 10),
+        ("(a)--(b)", 20, 10),
+        ("(a)--(b)--(c)--(a)", 60, 10),
+        ("(a)--(b)--(c)--(a) WHERE a.x < 2", 12, 6),
+        ("(a)--(b)--(c)--(a) WHERE a.x < 9 AND b.x < 9", 60, 30),
+        ("(a)--(b)--(c)--(a) WHERE a <> b AND c <> b AND a <> c", 60, 10),
+        ("(a)--(b)--(c)--(a) WHERE b <> a AND b.x > c.x", 30, 30),
+        ("(a)--(b)--(c) WHERE c.x > 0 AND 0 < a.x", 60, 30),
+        ("(a)<--(b)-->(c)", 20, 10),
+        ("(a)<--(b)-->(c) WHERE NOT (a)--(c)", 0, 0),
+        ("(a)<--(b)-->(c) WHERE EXISTS { (a)--(c) }", 20, 10),
+        ("(a)<--(b)-->(c) WHERE EXISTS { (a)-->(c) }", 10, 10),
+        ("(a)<--(b)-->(c) WHERE EXISTS { (c)-->(d)<--(a) }", 8, 4),
+        ("(a)--(b)--(c)--(d)--(a)", 120, 15),
+        ("(a), (b)", 25, 15),
+        ("(a)-[:E*]->(b)<-[:E*]-(a)", 112, 112),
+        ("(a)-->(b) MATCH (c)-->(b)", 30, 20),
+    ] {
+        let expected = [all, once].map(|count| count.to_string());
+        assert_eq!(symmetric(graph, pattern), expected, "{pattern}");
+    }
+    // Conditions that distinguish the nodes end the search for symmetries early.
+    let order = (0..11).map(|leaf| format!("n{leaf}.x < n{}.x", leaf + 1));
+    let star = (0..12).map(|leaf| format!("(a)--(n{leaf})")).collect::<Vec<_>>().join(", ");
+    let chain = format!("{star} WHERE {}", order.collect::<Vec<_>>().join(" AND "));
+    assert_eq!(symmetric(graph, &chain), ["0", "0"]);
+    let star = (0..8).map(|leaf| format!("(a)--(n{leaf})")).collect::<Vec<_>>().join(", ");
+    let rule = rules(graph, &format!("MATCH {star} RETURN count(*)")).remove(0);
+    let refused = rule.symmetric_once().unwrap_err().to_string();
+    assert!(refused.contains("the pattern has more than 5040 symmetries"), "{refused}");
+}
+
+/// A symmetry does not exchange the elements that a rule changes: the effects differ.
+#[test]
+fn rules_with_symmetric_patterns_have_all_effects() {
+    for (effect, expected) in [("a.x = 1", 2), ("a.x = b.x + 1", 2)] {
+        let mut graph = Graph::new();
+        apply(&mut graph, "CREATE (:N {x: 0})-[:E]->(:N {x: 0})", Apply::One);
+        let text = format!("MATCH (a)--(b) WHERE a.x = 0 SET {effect}");
+        let rule = rules(&mut graph, &text).remove(0).symmetric_once().unwrap();
+        let outcome = corebeat_rewrite::apply_exhaustively(&mut graph, &rule, 9).unwrap();
+        assert_eq!(outcome.rewrites, expected, "{effect}");
+    }
+}
+
+#[test]
 fn rules_change_the_graph() {
     let graph = &mut friends();
     let text = "MATCH (a)-[k:KNOWS]->(a) DELETE k; MATCH (p) WHERE p.age = 20 SET p.age = p.age + 1, p:Adult";

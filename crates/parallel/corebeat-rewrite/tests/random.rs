@@ -10,6 +10,8 @@ use corebeat_rewrite::{
 use reference::queries::{random_change, random_query};
 use reference::{actual_shape, plain, random_graph, random_pattern, seeds};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 fn context(seed: u64) -> String {
     format!(
@@ -30,10 +32,51 @@ fn matcher_finds_the_matches_of_a_naive_one() {
         }
         let expected = pattern.matches(&plain(&graph)).len() as i64;
         for threads in [1, 2] {
-            let found = pattern.count(&mut graph, threads);
+            let found = pattern.count(&mut graph, threads, false);
             assert_eq!(found, expected, "{} threads {threads} {pattern:?}", context(seed));
         }
     }
+}
+
+/// Of the matches that symmetries of the pattern exchange, one is found.
+#[test]
+fn symmetric_matches_are_found_once() {
+    let mut symmetric = 0;
+    for seed in seeds(600) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..8), random.usize(6..30));
+        let mut graph = random_graph(random, nodes, edges);
+        let mut pattern = random_pattern(random, false);
+        if pattern.matching == Matching::Injective {
+            pattern.conditions.clear();
+        }
+        // Most random patterns have no symmetries: paths and stars of equal elements have some.
+        if random.u8(..4) > 0 {
+            pattern.nodes.fill(None);
+            pattern.edges.iter_mut().for_each(|edge| edge.0 = 0);
+            pattern.conditions.truncate(1);
+        }
+        if random.bool() {
+            let star = pattern.edges.iter_mut().zip(1..pattern.nodes.len());
+            star.for_each(|(edge, leaf)| *edge = (edge.0, 0, leaf));
+        }
+        let symmetries = pattern.symmetries();
+        let matches = pattern.matches(&plain(&graph));
+        let least = matches.iter().filter(|(nodes, edges)| {
+            symmetries.iter().all(|(of_nodes, of_edges)| {
+                let moved_nodes = of_nodes.iter().map(|node| &nodes[*node]);
+                let moved_edges = of_edges.iter().map(|edge| &edges[*edge]);
+                nodes.iter().chain(edges).le(moved_nodes.chain(moved_edges))
+            })
+        });
+        let expected = least.count() as i64;
+        symmetric += usize::from(expected < matches.len() as i64);
+        for threads in [1, 2] {
+            let found = pattern.count(&mut graph, threads, true);
+            assert_eq!(found, expected, "{} threads {threads} {pattern:?}", context(seed));
+        }
+    }
+    assert!(symmetric > 50 || std::env::var("COREBEAT_SEED").is_ok(), "{symmetric}");
 }
 
 #[test]
@@ -159,6 +202,29 @@ fn deterministic_parallel_runs_equal_their_replay() {
             assert_eq!(first.conflicts, again.conflicts, "{}", context(seed));
         }
     }
+}
+
+/// One task cannot conflict with others.
+#[test]
+fn tasks_beyond_the_number_of_workers_do_not_work() {
+    let mut conflicts = [0, 0];
+    for seed in 0..60 {
+        for (limit, conflicts) in [1, 3].into_iter().zip(&mut conflicts) {
+            let random = &mut fastrand::Rng::with_seed(seed);
+            let mut graph = random_graph(random, 12, 40);
+            let text = "MATCH (a)-[e:R]->(b)-[:S]->(c) DELETE e SET b.x = c.x";
+            let rule = parse_rules("rule", text, &HashMap::new(), &mut graph).unwrap();
+            let workers = Some(Arc::new(AtomicUsize::new(limit)));
+            let options = Options { threads: 3, workers, seed: Some(seed), ..Options::default() };
+            let control = Control::Rule(0, Apply::Exhaustively);
+            *conflicts += run(&mut graph, &rule, &control, &options).unwrap().conflicts;
+            let text = "MATCH (a)-[e:R]->(b)-[:S]->(c) RETURN a";
+            let left = parse_rules("left", text, &HashMap::new(), &mut graph).unwrap();
+            assert!(query(&mut graph, &left[0], &options).unwrap().rows.is_empty());
+        }
+    }
+    assert_eq!(conflicts[0], 0);
+    assert!(conflicts[1] > 0);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! GraphML.
 
+use super::named::Named;
 use super::tree::{self, Element};
-use super::{EDGE_TYPE, ID, NODE_TYPE, Names, finished, mistake, parsed};
+use super::{EDGE_TYPE, NODE_TYPE, finished, mistake, parsed};
 use crate::error::Error;
 use crate::graph::{self, Graph};
 use std::collections::HashMap;
@@ -34,72 +35,36 @@ pub fn read_graphml(name: &str, text: &str) -> Result<Graph, Error> {
         let own = key.get("attr.name").unwrap_or(id);
         keys.insert(id, Key { name: own, of: key.get("attr.type") });
     }
-    let mut reader = Reader { name, keys, graph: Graph::new(), names: Names::new() };
+    let mut reader = Reader { keys, named: Named::new(name) };
     for graph in root.all("graph") {
         for node in graph.all("node") {
-            reader.node(node)?;
+            let of = reader.type_of(node);
+            let added = reader.named.node(node, of.unwrap_or(NODE_TYPE))?;
+            reader.values(node, added.into())?;
         }
         for edge in graph.all("edge") {
-            reader.edge(edge)?;
+            let of = reader.type_of(edge);
+            let added = reader.named.edge(edge, ["source", "target"], of.unwrap_or(EDGE_TYPE))?;
+            reader.values(edge, added.into())?;
         }
         if let Some(other) = graph.all("hyperedge").next() {
             return Err(mistake(name, other.line, "hyperedges are not supported"));
         }
     }
-    Ok(finished(reader.graph))
+    Ok(finished(reader.named.graph))
 }
 
 struct Reader<'a> {
-    name: &'a str,
     keys: HashMap<&'a str, Key<'a>>,
-    graph: Graph,
-    names: Names,
+    named: Named<'a>,
 }
 
 impl Reader<'_> {
-    fn node(&mut self, element: &Element) -> Result<(), Error> {
-        if let Some(inner) = element.all("graph").next() {
-            return Err(mistake(self.name, inner.line, "nested graphs are not supported"));
-        }
-        let id = self.required(element, "id")?;
-        let of = self.type_of(element).unwrap_or(NODE_TYPE.into());
-        let of = self.graph.schema_mut().node_type(&of, &[])?;
-        let node = self.graph.add_node(of)?;
-        if self.names.insert(id.clone(), node).is_some() {
-            return Err(mistake(self.name, element.line, format!("node {id} exists already")));
-        }
-        let key = self.graph.schema_mut().key(ID)?;
-        self.graph.set(node, key, id.as_str())?;
-        self.values(element, node.into())
-    }
-
-    fn edge(&mut self, element: &Element) -> Result<(), Error> {
-        let end = |attribute| {
-            let id = self.required(element, attribute)?;
-            let node = self.names.get(&id).copied();
-            node.ok_or_else(|| {
-                let why = format!("the {attribute} {id} does not exist; nodes precede edges");
-                mistake(self.name, element.line, why)
-            })
-        };
-        let (from, to) = (end("source")?, end("target")?);
-        let of = self.type_of(element).unwrap_or(EDGE_TYPE.into());
-        let of = self.graph.schema_mut().edge_type(&of, &[])?;
-        let edge = self.graph.add_edge(of, from, to)?;
-        self.values(element, edge.into())
-    }
-
-    fn required(&self, element: &Element, attribute: &str) -> Result<String, Error> {
-        element.get(attribute).map(str::to_owned).ok_or_else(|| {
-            mistake(self.name, element.line, format!("<{}> needs a {attribute}", element.name))
-        })
-    }
-
-    fn type_of(&self, element: &Element) -> Option<String> {
+    fn type_of<'e>(&self, element: &'e Element) -> Option<&'e str> {
         let own = TYPE_KEYS.iter().find_map(|key| element.get(key));
         let text = self.type_data(element).map(|data| data.text.trim()).or(own)?;
         let text = text.trim_start_matches(':');
-        (!text.is_empty()).then(|| text.to_owned())
+        (!text.is_empty()).then_some(text)
     }
 
     /// The first data with the name of a type. Others with such a name are attributes.
@@ -118,15 +83,15 @@ impl Reader<'_> {
             }
             let key = data.get("key").unwrap_or_default();
             let key = self.keys.get(key).ok_or_else(|| {
-                mistake(self.name, data.line, format!("no <key> declares '{key}'"))
+                mistake(self.named.file, data.line, format!("no <key> declares '{key}'"))
             })?;
             let value = parsed(&data.text, key.of).ok_or_else(|| {
                 let expected = key.of.unwrap_or_default();
                 let why = format!("'{}' is no {expected}", data.text.trim());
-                mistake(self.name, data.line, why)
+                mistake(self.named.file, data.line, why)
             })?;
-            let key = self.graph.schema_mut().key(key.name)?;
-            self.graph.set(of, key, value)?;
+            let key = self.named.graph.schema_mut().key(key.name)?;
+            self.named.graph.set(of, key, value)?;
         }
         Ok(())
     }

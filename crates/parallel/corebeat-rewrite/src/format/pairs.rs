@@ -1,8 +1,9 @@
 //! Edges as pairs of names.
 
-use super::{EDGE_TYPE, ID, NODE_TYPE, Names, finished, mistake};
+use super::{EDGE_TYPE, ID, NODE_TYPE, finished, mistake};
 use crate::error::Error;
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
+use std::collections::HashMap;
 
 /// Separators of the two names, in the order in which they are tried.
 const SEPARATORS: [char; 5] = ['\t', '|', ';', ',', ' '];
@@ -20,7 +21,7 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
     let node_type = graph.schema_mut().node_type(NODE_TYPE, &[])?;
     let edge_type = graph.schema_mut().edge_type(EDGE_TYPE, &[])?;
     let id = graph.schema_mut().key(ID)?;
-    let mut names = Names::new();
+    let mut names: HashMap<String, Node> = HashMap::new();
     let mut separator = None;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim_start_matches('\u{feff}').trim();

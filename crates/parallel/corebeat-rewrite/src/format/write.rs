@@ -5,7 +5,11 @@ use crate::graph::{Edge, Element, Graph, Node};
 use crate::value::Value;
 use quick_xml::escape::escape;
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Write};
+
+/// The remedy for a graph that another format cannot express.
+const GRAPHML: &str = "write GraphML instead";
 
 /// Writes a line for each edge: source, target and type. Nodes are named by their attribute `id`,
 /// or by a number that no other node has where they have none. Nodes without edges are not written.
@@ -19,7 +23,7 @@ pub fn write_pairs(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     let field = |text: &str| {
         let is_changed = text.is_empty() || text.starts_with('#') || text.trim() != text;
         match is_changed || text.contains([',', '\n', '\r']) {
-            true => Err(inexpressible(format!("a line cannot express the name {text:?}"))),
+            true => Err(inexpressible("a line", format_args!("the name {text:?}"), GRAPHML)),
             false => Ok(()),
         }
     };
@@ -43,7 +47,8 @@ fn distinct_names(graph: &Graph) -> io::Result<HashMap<Node, String>> {
         let Some(name) = id(graph, node) else { continue };
         let owner = *owners.entry(name.clone()).or_insert(node);
         if owner != node {
-            return Err(inexpressible(format!("two nodes have the name {name:?}")));
+            let what = format_args!("two nodes with the name {name:?}");
+            return Err(inexpressible("a file of pairs", what, GRAPHML));
         }
         names.insert(node, name);
     }
@@ -62,8 +67,9 @@ fn distinct_names(graph: &Graph) -> io::Result<HashMap<Node, String>> {
     Ok(names)
 }
 
-fn inexpressible(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{why}; write GraphML instead"))
+fn inexpressible(format: &str, what: impl fmt::Display, remedy: &str) -> io::Error {
+    let why = format!("{format} cannot express {what}; {remedy}");
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Writes GraphML, which [`read_graphml`](super::read_graphml) reads back: types are in the
@@ -103,16 +109,73 @@ pub fn write_graphml(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     to.flush()
 }
 
+/// Writes GXL 1.0, which [`read_gxl`](super::read_gxl) reads back.
+///
+/// # Errors
+/// Those of the writer; [`io::ErrorKind::InvalidData`] if a type is empty, or a list contains null.
+pub fn write_gxl(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
+    writeln!(to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+    writeln!(to, "<gxl xmlns:xlink=\"http://www.w3.org/1999/xlink\">")?;
+    writeln!(to, "<graph id=\"graph\" edgeids=\"false\" edgemode=\"directed\">")?;
+    for node in graph.nodes() {
+        writeln!(to, "<node id=\"n{}\">", node.0)?;
+        write_gxl_element(graph, node.into(), node_type(graph, node), to)?;
+        writeln!(to, "</node>")?;
+    }
+    for edge in graph.edges() {
+        let Some((source, target)) = graph.ends(edge) else { continue };
+        writeln!(to, "<edge from=\"n{}\" to=\"n{}\">", source.0, target.0)?;
+        write_gxl_element(graph, edge.into(), edge_type(graph, edge), to)?;
+        writeln!(to, "</edge>")?;
+    }
+    writeln!(to, "</graph>\n</gxl>")?;
+    to.flush()
+}
+
+/// Writes the type and the attributes of an element.
+fn write_gxl_element(
+    graph: &Graph,
+    element: Element,
+    of: &str,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    if of.is_empty() {
+        return Err(inexpressible("GXL", "an empty type", "rename the type"));
+    }
+    writeln!(to, "<type xlink:href=\"#{}\"/>", xml(of))?;
+    for key in graph.schema().keys() {
+        let value = graph.get(element, key);
+        if value != Value::Null {
+            let name = xml(graph.schema().key_name(key));
+            writeln!(to, "<attr name=\"{name}\">{}</attr>", gxl_value(&value)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn gxl_value(value: &Value) -> io::Result<String> {
+    Ok(match value {
+        Value::Null => return Err(inexpressible("GXL", "null in a list", GRAPHML)),
+        Value::Int(value) => format!("<int>{value}</int>"),
+        Value::Float(value) => format!("<float>{value}</float>"),
+        Value::Bool(value) => format!("<bool>{value}</bool>"),
+        Value::Text(text) => format!("<string>{}</string>", xml(text)),
+        Value::List(values) => {
+            let values = values.iter().map(gxl_value).collect::<io::Result<String>>()?;
+            format!("<seq>{values}</seq>")
+        }
+    })
+}
+
 /// Text of an element or an attribute. Readers replace other white space by spaces in attributes,
 /// and `\r\n` by `\n`.
-fn xml(text: &str) -> String {
+pub(super) fn xml(text: &str) -> String {
     escape(text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
 }
 
 fn xml_type(of: &str) -> io::Result<String> {
     if of.is_empty() || of.starts_with(':') || of.trim() != of {
-        let why = format!("GraphML cannot express the type {of:?}; rename it");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        return Err(inexpressible("GraphML", format_args!("the type {of:?}"), "rename the type"));
     }
     Ok(xml(of))
 }
@@ -153,7 +216,7 @@ pub fn write_dot(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// The attribute `id` of a node, or its number.
-fn name(graph: &Graph, node: Node) -> String {
+pub(super) fn name(graph: &Graph, node: Node) -> String {
     id(graph, node).unwrap_or_else(|| node.0.to_string())
 }
 
@@ -166,10 +229,10 @@ fn id(graph: &Graph, node: Node) -> Option<String> {
     }
 }
 
-fn node_type(graph: &Graph, node: Node) -> &str {
+pub(super) fn node_type(graph: &Graph, node: Node) -> &str {
     graph.node_type(node).map_or("", |of| graph.schema().node_name(of))
 }
 
-fn edge_type(graph: &Graph, edge: Edge) -> &str {
+pub(super) fn edge_type(graph: &Graph, edge: Edge) -> &str {
     graph.edge_type(edge).map_or("", |of| graph.schema().edge_name(of))
 }

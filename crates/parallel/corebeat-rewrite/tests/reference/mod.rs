@@ -203,8 +203,9 @@ impl Pattern {
     }
 
     /// Number of matches by the matcher of the crate.
-    pub(crate) fn count(&self, graph: &mut Graph, threads: usize) -> i64 {
+    pub(crate) fn count(&self, graph: &mut Graph, threads: usize, symmetric_once: bool) -> i64 {
         let rule = self.build(graph, true);
+        let rule = if symmetric_once { rule.symmetric_once().unwrap() } else { rule };
         let table = query(graph, &rule, &Options { threads, ..Options::default() }).unwrap();
         match table.rows[0][0] {
             Value::Int(count) => count,
@@ -248,6 +249,46 @@ impl Pattern {
         } else if self.conditions.iter().all(|condition| holds(condition, graph, nodes)) {
             found.push((nodes.clone(), edges.clone()));
         }
+    }
+
+    /// The symmetries by trial of all permutations: the images of the nodes, and of the edges.
+    pub(crate) fn symmetries(&self) -> Vec<(Vec<usize>, Vec<usize>)> {
+        let mut found = Vec::new();
+        for nodes in permutations(self.nodes.len()) {
+            let moved = |condition: &Condition| {
+                let n = |node: &usize| nodes[*node];
+                match condition {
+                    Condition::Less(a, limit) => Condition::Less(n(a), *limit),
+                    Condition::Equal(a, b) => Condition::Equal(n(a).min(n(b)), n(a).max(n(b))),
+                    Condition::NoEdge(of, a, b) => Condition::NoEdge(*of, n(a), n(b)),
+                    Condition::NoNeighbour(of, a, to) => Condition::NoNeighbour(*of, n(a), *to),
+                    Condition::NoValue(of, a, value) => Condition::NoValue(*of, n(a), *value),
+                }
+            };
+            let described = |moved: &dyn Fn(&Condition) -> Condition| {
+                let texts =
+                    self.conditions.iter().map(|condition| format!("{:?}", moved(condition)));
+                let mut texts: Vec<String> = texts.collect();
+                texts.sort_unstable();
+                texts
+            };
+            let ordered = |condition: &Condition| match condition {
+                Condition::Equal(a, b) => Condition::Equal(*a.min(b), *a.max(b)),
+                other => other.clone(),
+            };
+            let keeps_types = (0..nodes.len()).all(|i| self.nodes[i] == self.nodes[nodes[i]]);
+            if !keeps_types || described(&moved) != described(&ordered) {
+                continue;
+            }
+            found.extend(permutations(self.edges.len()).into_iter().filter_map(|edges| {
+                let keeps = |edge: usize| {
+                    let (of, from, to) = self.edges[edge];
+                    self.edges[edges[edge]] == (of, nodes[from], nodes[to])
+                };
+                (0..edges.len()).all(keeps).then(|| (nodes.clone(), edges.clone()))
+            }));
+        }
+        found
     }
 
     /// The matches to which the rule can be applied.
@@ -306,6 +347,19 @@ impl Pattern {
         }
         shape(graph, &after, &created)
     }
+}
+
+/// All permutations of the numbers below `count`.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..count {
+        let longer = all.iter().flat_map(|start: &Vec<usize>| {
+            let rest = (0..count).filter(|number| !start.contains(number));
+            rest.map(|number| [&start[..], &[number]].concat()).collect::<Vec<_>>()
+        });
+        all = longer.collect();
+    }
+    all
 }
 
 /// Number of a created node in a [`Shape`].

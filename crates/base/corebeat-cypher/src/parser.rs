@@ -2,26 +2,28 @@
 
 use crate::lexer::{Token, tokens};
 use crate::syntax::{
-    Aggregate, At, Change, EdgePattern, Expression, Function, Kind, Match, NodePattern, Operator,
-    Pattern, Return, Statement,
+    Aggregate, At, Change, EdgePattern, Expression, Function, Kind, Literal, Match, NodePattern,
+    Operator, Pattern, Return, Statement,
 };
-use crate::value::Value;
 
-/// A mistake with its position.
-pub(crate) type Mistake = (At, String);
+/// A mistake with its position: what is wrong, and the remedy.
+pub type Mistake = (At, String);
 type Parsed<T> = Result<T, Mistake>;
 
 /// Deepest nesting of expressions: each level takes stack memory of the parser.
 const NESTING_MAX: u32 = 64;
 /// Level of NOT among the operators.
 const NOT_LEVEL: u8 = 3;
-/// Longest path of a variable length.
-pub(crate) const PATH_MAX: u32 = 1 << 16;
+/// Largest number of edges of a path of variable length.
+pub const PATH_MAX: u32 = 1 << 16;
 /// Clauses of openCypher that are outside the supported part.
 const UNSUPPORTED: [&str; 7] = ["WITH", "UNWIND", "MERGE", "CALL", "UNION", "FOREACH", "LOAD"];
 
 /// Parses statements that semicolons separate.
-pub(crate) fn statements(text: &str) -> Parsed<Vec<Statement>> {
+///
+/// # Errors
+/// The first mistake.
+pub fn statements(text: &str) -> Parsed<Vec<Statement>> {
     let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0 };
     let mut statements = Vec::new();
     while parser.peek() != &Token::End {
@@ -37,21 +39,30 @@ pub(crate) fn statements(text: &str) -> Parsed<Vec<Statement>> {
 }
 
 /// Parses one expression.
-pub(crate) fn expression(text: &str) -> Parsed<Expression> {
+///
+/// # Errors
+/// The first mistake.
+pub fn expression(text: &str) -> Parsed<Expression> {
     let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0 };
     let expression = parser.expression()?;
     parser.end().map(|()| expression)
 }
 
 /// Parses patterns that commas separate, with an optional condition.
-pub(crate) fn patterns(text: &str) -> Parsed<Match> {
+///
+/// # Errors
+/// The first mistake.
+pub fn patterns(text: &str) -> Parsed<Match> {
     let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0 };
     let found = parser.matched(false)?;
     parser.end().map(|()| found)
 }
 
 /// Parses what follows RETURN.
-pub(crate) fn results(text: &str) -> Parsed<Return> {
+///
+/// # Errors
+/// The first mistake.
+pub fn results(text: &str) -> Parsed<Return> {
     let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0 };
     let returns = parser.returns()?;
     parser.end().map(|()| returns)
@@ -224,7 +235,7 @@ impl Parser<'_> {
             let (at, name) = self.name("the name of a node or an edge")?;
             self.require(".")?;
             let (_, key) = self.name("an attribute")?;
-            let value = Expression { at, kind: Kind::Literal(Value::Null) };
+            let value = Expression { at, kind: Kind::Literal(Literal::Null) };
             changes.push((at, Change::Set { name, key, value }));
             if !self.accept(",") {
                 return Ok(());
@@ -493,9 +504,9 @@ impl Parser<'_> {
             return Ok(Expression { at, kind: Kind::Negate(Box::new(inner)) });
         }
         let kind = match self.peek().clone() {
-            Token::Int(number) => self.literal(Value::Int(number)),
-            Token::Float(number) => self.literal(Value::Float(number)),
-            Token::Text(text) => self.literal(Value::Text(text.into())),
+            Token::Int(number) => self.literal(Literal::Int(number)),
+            Token::Float(number) => self.literal(Literal::Float(number)),
+            Token::Text(text) => self.literal(Literal::Text(text)),
             Token::Symbol("$") => {
                 self.advance();
                 Kind::Parameter(self.name("the name of a parameter")?.1)
@@ -511,7 +522,7 @@ impl Parser<'_> {
         Ok(Expression { at, kind })
     }
 
-    fn literal(&mut self, value: Value) -> Kind {
+    fn literal(&mut self, value: Literal) -> Kind {
         self.advance();
         Kind::Literal(value)
     }
@@ -552,9 +563,9 @@ impl Parser<'_> {
         let upper = word.to_ascii_uppercase();
         if !quoted {
             match upper.as_str() {
-                "TRUE" => return Ok(Kind::Literal(Value::Bool(true))),
-                "FALSE" => return Ok(Kind::Literal(Value::Bool(false))),
-                "NULL" => return Ok(Kind::Literal(Value::Null)),
+                "TRUE" => return Ok(Kind::Literal(Literal::Bool(true))),
+                "FALSE" => return Ok(Kind::Literal(Literal::Bool(false))),
+                "NULL" => return Ok(Kind::Literal(Literal::Null)),
                 "EXISTS" if self.is("{") || self.is("(") => return self.exists(),
                 _ => {}
             }
