@@ -1,8 +1,9 @@
 //! Sockets for tasks of LPEL, and servers that run a handler for each connection, in the patterns
 //! Half-Sync/Half-Async, Leader/Followers and thread-per-core.
 //!
-//! Place in the loop: parallel; uses base and `corebeat-lpel`, whose tasks wait for the sockets. The
-//! feature `tokio` implements the traits of `tokio::io` for the streams.
+//! Place in the loop: parallel; uses base and `corebeat-lpel`, whose tasks wait for the sockets.
+//!
+//! The feature `tokio` implements the traits of `tokio::io` for the streams.
 //!
 //! # Example
 //!
@@ -109,7 +110,8 @@
 //!    `missing_descriptors_delay_a_connection_without_spinning`).
 //! 7. A server that stops answers the requests in progress (`stop_finishes_requests_in_progress`),
 //!    also if one of its own threads stops it (`server_that_a_handler_ends_sends_the_response`).
-//! 8. A switch leaves no connection behind (`members`; `loom_switch_moves_a_connection_in_its_turn`,
+//! 8. A switch leaves no connection behind (`members`;
+//!    `loom_switch_moves_a_connection_in_its_turn`,
 //!    `loom_switch_moves_a_connection_that_enters`, with planted faults in
 //!    `loom_switch_faults_are_detected`). It loses no byte and closes no connection
 //!    (`switches_lose_no_byte_and_close_no_connection`, `output_and_requests_in_progress_move`).

@@ -127,7 +127,8 @@ proptest! {
     fn echo_through_random_splits_returns_the_same_bytes(case in case()) {
         let _alone = alone();
         for config in combinations() {
-            let (server, address) = start(&Config { threads: Some(case.threads), ..config }, || echo);
+            let config = Config { threads: Some(case.threads), ..config };
+            let (server, address) = start(&config, || echo);
             let Case { data, parts, buffer, .. } = &case;
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..3)

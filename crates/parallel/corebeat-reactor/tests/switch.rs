@@ -117,7 +117,8 @@ proptest! {
                 let mut random = fastrand::Rng::with_seed(seed.wrapping_add(client));
                 while server.stats().switches < SWITCHES {
                     let bytes = random.choice([100, 10_000, 300_000]).unwrap();
-                    let data: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
+                    let bytes = std::iter::repeat_with(|| random.u8(..)).take(bytes);
+                    let data: Vec<u8> = bytes.collect();
                     exchange(address, &data, random.u8(..4) == 0, &mut random);
                 }
             })).collect();

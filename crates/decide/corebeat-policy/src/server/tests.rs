@@ -113,8 +113,7 @@ fn connections_are_shared_when_a_thread_is_saturated_beside_an_idle_one() {
     assert_eq!(variant, shared(Pattern::LeaderFollowers, 2));
     // A constant load keeps the pattern, another load does not.
     assert_eq!(machine.drive(&mut policy, variant, 100 * SECOND).1, []);
-    let even =
-        Machine { arrivals: 2_000_000.0, request_ns: 500.0, wait_ns: 10.0, skew: 0.0, ..machine };
+    let even = Machine { arrivals: 2_000_000.0, request_ns: 500.0, wait_ns: 10.0, skew: 0.0 };
     let (variant, _) = even.drive(&mut policy, variant, SECOND);
     assert_eq!(variant, plain(2));
 }
@@ -128,13 +127,8 @@ fn long_requests_share_the_connections() {
 
 #[test]
 fn serial_section_in_use_gives_way_to_bursts() {
-    let machine = Machine {
-        arrivals: 1_500_000.0,
-        request_ns: 6_000.0,
-        wait_ns: 1_500.0,
-        skew: 0.95,
-        ..Machine::default()
-    };
+    let machine =
+        Machine { arrivals: 1_500_000.0, request_ns: 6_000.0, wait_ns: 1_500.0, skew: 0.95 };
     let mut policy = ServerPolicy::new(8);
     let (variant, changes) = machine.drive(&mut policy, plain(1), 4 * SECOND);
     assert_eq!(variant.pattern, Pattern::HalfSyncHalfAsync, "{changes:?}");

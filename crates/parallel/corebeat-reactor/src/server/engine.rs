@@ -488,7 +488,7 @@ impl Engine {
 
     // ---- accepting
 
-    fn accept(&self, scratch: &mut Scratch) {
+    fn accept(&self, scratch: &Scratch) {
         for _ in 0..ACCEPTS_MAX {
             let mut listening = lock(&self.listening);
             let Some(own) = &mut *listening else { return };
