@@ -27,7 +27,7 @@
 //! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |
 //! | [`fair`] | Which CPU share reaches a heart rate goal? | Sironi et al. 2012, sec. 5 |
 //! | [`claims`] | Which CPUs does a program have exclusively? | Hollmann and Gerndt 2012 |
-//! | [`server`] | Which pattern, and how many threads, does a server have? | Strebelow and Prehofer 2012 |
+//! | [`server`] | Which pattern and how many threads has a server? | Strebelow and Prehofer 2012 |
 //! | [`progress`] | How much work has a program done? | |
 //! | [`catalogue`] | Which policies exist, and how are they constructed? | |
 //!
