@@ -19,14 +19,14 @@ use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
 use clap::ValueEnum;
-use client::Load;
+use client::{Load, SATURATED};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Size of a message in bytes.
 const MESSAGE_BYTES: usize = 64;
 
-pub(crate) const BENCHES: [Bench; 2] = [
+pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "reactor.cpu",
         summary: "CPU time of an echo server for a request, with 512 connections",
@@ -43,18 +43,37 @@ pub(crate) const BENCHES: [Bench; 2] = [
         cases: |session| names(&cases(session)),
         run: |session| measure(session, "reactor.rate", Value::Rate),
     },
+    Bench {
+        name: "reactor.auto",
+        summary: "CPU time of an echo server for a request while the load changes by a factor of 100",
+        peers: &[],
+        tools: &[],
+        cases: |session| names(&steps(session)),
+        run: |session| {
+            let run = |subject, threads| run(session, &Options { subject, threads }, Value::Steps);
+            let unit = |_: &_| ("ns/request", Better::Lower);
+            apart::measure_each(session, "reactor.auto", unit, &steps(session), run)
+        },
+    },
 ];
+
+/// Requests per second of the steps of `reactor.auto`.
+const STEPS: [f64; 4] = [300.0, 30_000.0, 300.0, 30_000.0];
 
 /// The measured quantity.
 #[derive(Clone, Copy)]
 enum Value {
     Cpu,
     Rate,
+    /// CPU time of a request, while the load changes.
+    Steps,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
+    #[value(name = "corebeat, adaptive")]
+    Adaptive,
     #[value(name = "corebeat, leader/followers")]
     Leader,
     #[value(name = "corebeat, half-sync")]
@@ -91,9 +110,16 @@ fn cases(session: &Session) -> Vec<Case> {
     thread_counts(session).map(case).collect()
 }
 
+/// The load changes for servers that may use all CPUs.
+fn steps(session: &Session) -> Vec<Case> {
+    let subjects = [Subject::Adaptive, Subject::Corebeat, Subject::Leader];
+    let most = thread_counts(session).max();
+    most.map(|count| Case::new(threads(count), subjects.iter(), count)).into_iter().collect()
+}
+
 fn measure(session: &Session, bench: &'static str, value: Value) -> Result<(), String> {
     let unit = match value {
-        Value::Cpu => ("ns/request", Better::Lower),
+        Value::Cpu | Value::Steps => ("ns/request", Better::Lower),
         Value::Rate => ("requests/s", Better::Higher),
     };
     let run = |subject, threads| run(session, &Options { subject, threads }, value);
@@ -107,12 +133,16 @@ fn run(session: &Session, options: &Options, value: Value) -> Result<Measured, S
     let port = word_after(&server.printed(), READY)
         .and_then(|port| port.parse().ok())
         .ok_or("the server printed no port")?;
+    let rates: &[f64] = match value {
+        Value::Cpu | Value::Rate => &[SATURATED],
+        Value::Steps => &STEPS,
+    };
     let load = match session.quick {
-        true => Load { connections: 8, time: Duration::from_millis(20) },
-        false => Load { connections: 512, time: Duration::from_millis(500) },
+        true => Load { connections: 8, rates, step: Duration::from_millis(20) },
+        false => Load { connections: 512, rates, step: Duration::from_millis(500) },
     };
     let is_alone = options.threads == 1;
-    let (requests, wall_s, cpu_s) = std::thread::scope(|scope| {
+    let served = std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             if let (true, Some(&cpu)) = (is_alone, cpus().get(1)) {
                 pin(cpu);
@@ -124,8 +154,8 @@ fn run(session: &Session, options: &Options, value: Value) -> Result<Measured, S
     server.close_input();
     server.wait(RUN_MAX)?.check()?;
     Ok(Measured::Value(match value {
-        Value::Cpu => cpu_s * 1e9 / requests as f64,
-        Value::Rate => requests as f64 / wall_s,
+        Value::Cpu | Value::Steps => served.cpu_s * 1e9 / served.requests as f64,
+        Value::Rate => served.requests as f64 / served.wall_s,
     }))
 }
 

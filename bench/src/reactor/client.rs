@@ -1,20 +1,27 @@
 //! The client: one thread with an epoll set, at most one outstanding request for each connection.
+//! Its load has steps with a rate each.
 
 use super::MESSAGE_BYTES;
 use rustix::event::{Timespec, epoll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Time for which a server may not answer.
-const ANSWER_MAX: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Number of reports of one wait.
 const BATCH: usize = 256;
 
+/// A rate at which each connection sends its next request when it has received an answer.
+pub(super) const SATURATED: f64 = 1e9;
+
 pub(super) struct Load {
     pub(super) connections: usize,
-    /// Measured time. The client runs for a fifth of this time before.
-    pub(super) time: Duration,
+    /// Requests per second in each step.
+    pub(super) rates: &'static [f64],
+    /// Time of a step.
+    pub(super) step: Duration,
 }
 
 struct Connection {
@@ -50,53 +57,84 @@ impl Connection {
     }
 }
 
-/// Returns the number of requests in the measured time, that time, and the increase of `cpu_s` in
-/// it, both in seconds.
-pub(super) fn run(
-    port: u16,
-    load: &Load,
-    cpu_s: impl Fn() -> Result<f64, String>,
-) -> Result<(u64, f64, f64), String> {
-    let system = |what: &'static str| move |why| format!("cannot {what}: {why}");
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
-    let mut connections = Vec::new();
-    for n in 0..load.connections {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(system("connect"))?;
-        stream.set_nodelay(true).map_err(system("set an option"))?;
-        stream.set_nonblocking(true).map_err(system("set an option"))?;
-        let key = epoll::EventData::new_u64(n as u64);
-        epoll::add(&set, &stream, key, epoll::EventFlags::IN).map_err(|e| e.to_string())?;
-        let (request, answer) = ([7; MESSAGE_BYTES], [0; MESSAGE_BYTES]);
-        connections.push(Connection { stream, request, answer, received: 0 });
+/// Requests, their time, and the increase of the CPU time of the server meanwhile, both in seconds.
+pub(super) struct Served {
+    pub(super) requests: u64,
+    pub(super) wall_s: f64,
+    pub(super) cpu_s: f64,
+}
+
+struct Client {
+    set: OwnedFd,
+    connections: Vec<Connection>,
+    /// Connections without an outstanding request.
+    idle: Vec<usize>,
+    requests: u64,
+}
+
+impl Client {
+    fn connect(port: u16, count: usize) -> Result<Client, String> {
+        let system = |what: &'static str| move |why| format!("cannot {what}: {why}");
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
+        let mut connections = Vec::new();
+        for n in 0..count {
+            let stream = TcpStream::connect(("127.0.0.1", port)).map_err(system("connect"))?;
+            stream.set_nodelay(true).map_err(system("set an option"))?;
+            stream.set_nonblocking(true).map_err(system("set an option"))?;
+            let key = epoll::EventData::new_u64(n as u64);
+            epoll::add(&set, &stream, key, epoll::EventFlags::IN).map_err(|e| e.to_string())?;
+            let (request, answer) = ([7; MESSAGE_BYTES], [0; MESSAGE_BYTES]);
+            connections.push(Connection { stream, request, answer, received: 0 });
+        }
+        Ok(Client { set, idle: (0..count).collect(), connections, requests: 0 })
     }
-    let mut requests = 0;
-    for connection in &mut connections {
-        requests += 1;
-        connection.ask(requests)?;
-    }
-    let empty =
-        epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-    let mut events = [empty; BATCH];
-    let mut serve = |time: Duration, requests: &mut u64| -> Result<f64, String> {
-        let begin = Instant::now();
+
+    /// Sends this number of requests per second for a time, as far as connections are idle. Returns
+    /// the time.
+    fn serve(&mut self, rate: f64, time: Duration) -> Result<f64, String> {
+        let empty =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [empty; BATCH];
+        let (begin, before) = (Instant::now(), self.requests);
         while begin.elapsed() < time {
-            let count = epoll::wait(&set, &mut events[..], Some(&ANSWER_MAX));
+            let due = before + (begin.elapsed().as_secs_f64() * rate) as u64;
+            while self.requests < due
+                && let Some(n) = self.idle.pop()
+            {
+                self.requests += 1;
+                self.connections[n].ask(self.requests)?;
+            }
+            let next_s = (self.requests + 1 - before) as f64 / rate;
+            let end = Duration::from_secs_f64(next_s).min(time);
+            let is_busy = self.idle.is_empty();
+            let limit = if is_busy { ANSWER_MAX } else { end.saturating_sub(begin.elapsed()) };
+            let limit = Timespec::try_from(limit).map_err(|e| e.to_string())?;
+            let count = epoll::wait(&self.set, &mut events[..], Some(&limit));
             let count = count.map_err(|e| format!("cannot wait for answers: {e}"))?;
-            if count == 0 {
-                return Err(format!("no answer in {} s", ANSWER_MAX.tv_sec));
+            if count == 0 && is_busy {
+                return Err(format!("no answer in {} s", ANSWER_MAX.as_secs()));
             }
             for event in &events[..count] {
-                let connection = &mut connections[event.data.u64() as usize];
-                if connection.receive()? {
-                    *requests += 1;
-                    connection.ask(*requests)?;
+                let n = event.data.u64() as usize;
+                if self.connections[n].receive()? {
+                    self.idle.push(n);
                 }
             }
         }
         Ok(begin.elapsed().as_secs_f64())
-    };
-    serve(load.time / 5, &mut requests)?;
-    let (before, used) = (requests, cpu_s()?);
-    let wall_s = serve(load.time, &mut requests)?;
-    Ok((requests - before, wall_s, cpu_s()? - used))
+    }
+}
+
+/// Measures the steps of a load, after its first step has run for a fifth of its time.
+pub(super) fn run(
+    port: u16,
+    load: &Load,
+    cpu_s: impl Fn() -> Result<f64, String>,
+) -> Result<Served, String> {
+    let mut client = Client::connect(port, load.connections)?;
+    client.serve(load.rates[0], load.step / 5)?;
+    let (before, used) = (client.requests, cpu_s()?);
+    let steps = load.rates.iter().map(|rate| client.serve(*rate, load.step));
+    let wall_s = steps.sum::<Result<f64, String>>()?;
+    Ok(Served { requests: client.requests - before, wall_s, cpu_s: cpu_s()? - used })
 }

@@ -2,7 +2,9 @@
 
 use super::{Options, READY, Subject, hand};
 use corebeat_lpel::{Runtime, spawn, spawn_async};
+use corebeat_policy::server::ServerPolicy;
 use corebeat_reactor::{Config, Exchange, Mechanism, Pattern, Server, attach};
+use corebeat_server::AdaptiveServer;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
@@ -23,6 +25,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let (core, edge) = (Pattern::ThreadPerCore, Mechanism::Edge);
     match options.subject {
         Subject::Corebeat => serve(listener, port, handlers(core, edge)),
+        Subject::Adaptive => adaptive(listener, port, threads),
         Subject::Leader => serve(listener, port, handlers(Pattern::LeaderFollowers, edge)),
         Subject::HalfSync => serve(listener, port, handlers(Pattern::HalfSyncHalfAsync, edge)),
         Subject::OneShot => serve(listener, port, handlers(core, Mechanism::OneShot)),
@@ -44,13 +47,23 @@ fn wait(port: u16) {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
+fn echo(exchange: &mut Exchange<'_>) {
+    let input = exchange.input();
+    exchange.output().extend_from_slice(input);
+    exchange.consume(input.len());
+}
+
+fn adaptive(listener: TcpListener, port: u16, workers: usize) -> Result<(), String> {
+    let policy = Some(ServerPolicy::new(workers));
+    let options = corebeat_server::Options { policy, ..Default::default() };
+    let server = AdaptiveServer::start(options, listener, || echo);
+    let _server = server.map_err(|e| e.to_string())?;
+    wait(port);
+    Ok(())
+}
+
 fn serve(listener: TcpListener, port: u16, config: Config) -> Result<(), String> {
-    let echo = |exchange: &mut Exchange<'_>| {
-        let input = exchange.input();
-        exchange.output().extend_from_slice(input);
-        exchange.consume(input.len());
-    };
-    let _server = Server::start(config, listener, move || echo).map_err(|e| e.to_string())?;
+    let _server = Server::start(config, listener, || echo).map_err(|e| e.to_string())?;
     wait(port);
     Ok(())
 }

@@ -46,7 +46,9 @@
 //! (user, system, lock, wait), with lock divided into lock and park, and sleep for the rest.
 //!
 //! A machine that runs [`CoscheduledSet`]s in rotation calls a [`Coscheduler`] much more often, to
-//! assign CPUs to sets. An [`Arbiter`] assigns CPUs that programs request and return.
+//! assign CPUs to sets. An [`Arbiter`] assigns CPUs that programs request and return. [`server`]
+//! has the loop of a server that adapts itself: its load, and the variants between which it
+//! switches.
 //!
 //! # Invariants
 //!
@@ -73,6 +75,7 @@ mod cosched;
 mod cpu;
 mod machine;
 mod sample;
+pub mod server;
 mod topology;
 
 pub use action::{

@@ -27,14 +27,16 @@
 //! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |
 //! | [`fair`] | Which CPU share reaches a heart rate goal? | Sironi et al. 2012, sec. 5 |
 //! | [`claims`] | Which CPUs does a program have exclusively? | Hollmann and Gerndt 2012 |
+//! | [`server`] | Which pattern and how many threads has a server? | Strebelow and Prehofer 2012 |
 //! | [`progress`] | How much work has a program done? | |
 //! | [`catalogue`] | Which policies exist, and how are they constructed? | |
 //!
-//! The modules have four interfaces. A [`Policy`](corebeat_machine::Policy) maps snapshots to
+//! The modules have five interfaces. A [`Policy`](corebeat_machine::Policy) maps snapshots to
 //! actions while programs run. A search ([`reinforcer::Reinforcer`]) proposes trials and receives
 //! their results. An arbiter ([`claims::Claims`]) answers requests for CPUs. A
-//! [`Coscheduler`](corebeat_machine::Coscheduler) assigns CPUs to sets of tasks. Thresholds are
-//! public fields; the documentation of each field states the source of its default.
+//! [`Coscheduler`](corebeat_machine::Coscheduler) assigns CPUs to sets of tasks. A server adapts
+//! itself by a [`ServerPolicy`](server::ServerPolicy), which maps its load to a variant. Thresholds
+//! are public fields; the documentation of each field states the source of its default.
 //!
 //! # Invariants
 //!
@@ -50,7 +52,8 @@
 //!    `shuffling_that_does_not_help_is_undone_for_doubling_times`,
 //!    `fixed_slices_that_do_not_help_are_undone_until_programs_change`), and the number of changes
 //!    is bounded (`decide_changes_are_bounded`, `changes_without_a_phase_change_are_bounded`,
-//!    `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`).
+//!    `adapt_repeats_itself_and_its_changes_are_bounded`, `feasible_goals_are_met_and_kept`,
+//!    `constant_load_does_not_oscillate_on_any_machine`).
 //! 5. The shuffler swaps threads: each place keeps its number of threads, and equal samples cause
 //!    no change (`shuffle_swaps_only_and_sorts_within_the_band`).
 //! 6. No CPU of a coscheduled set runs another task while a task of the set waits, and each set
@@ -92,6 +95,7 @@ mod measure;
 mod one_program;
 mod refusal;
 mod search;
+pub mod server;
 mod share;
 
 pub use many_programs::{adapt, cosched};

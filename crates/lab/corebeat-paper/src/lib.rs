@@ -1,8 +1,8 @@
 //! Reproductions of the papers' experiments on simulated machines or on this host, beside the
 //! papers' figures.
 //!
-//! Place in the loop: lab; uses the control loop, the policies, the simulator and graph
-//! transformation.
+//! Place in the loop: lab; uses the control loop, the policies, the simulator, graph transformation
+//! and servers.
 //!
 //! # Example
 //!
@@ -28,8 +28,9 @@
 //! that waits for memory. These shares were fitted to the speeds that the papers state. The effects
 //! of policies are not fitted.
 //!
-//! The experiment on graph transformation measures this host ([`Experiment::measures_host`]). Its
-//! model and its patterns ([`videos`]) are also those of a benchmark.
+//! The experiments on graph transformation and on servers measure this host
+//! ([`Experiment::measures_host`]). The model and the patterns of the former ([`videos`]) are also
+//! those of a benchmark.
 //!
 //! # Invariants
 //!
@@ -67,6 +68,7 @@ mod program;
 mod reinforcer;
 mod report;
 mod shuffler;
+mod strebelow;
 mod tranquilizer;
 pub mod videos;
 
@@ -93,7 +95,7 @@ impl Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 17] = [
+pub const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
@@ -212,6 +214,27 @@ pub const EXPERIMENTS: [Experiment; 17] = [
         title: "times of exhaustive graph transformations, on this host",
         measures_host: true,
         report: imre::times,
+    },
+    Experiment {
+        name: "strebelow-figure-3",
+        source: "Strebelow, Prehofer 2012, Figure 3",
+        title: "throughput of servers by pattern, mechanism and threads, on this host",
+        measures_host: true,
+        report: strebelow::throughput,
+    },
+    Experiment {
+        name: "strebelow-figure-4",
+        source: "Strebelow, Prehofer 2012, Figure 4",
+        title: "scaling of servers with edge-triggered epoll, on this host",
+        measures_host: true,
+        report: strebelow::scaling,
+    },
+    Experiment {
+        name: "strebelow-figure-5",
+        source: "Strebelow, Prehofer 2012, Figure 5",
+        title: "throughput of Half-Sync/Half-Async by mechanism, on this host",
+        measures_host: true,
+        report: strebelow::half_sync,
     },
 ];
 

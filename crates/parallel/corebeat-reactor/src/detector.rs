@@ -80,7 +80,7 @@ impl Detector {
         source: &Arc<Source>,
         fd: BorrowedFd<'_>,
     ) -> io::Result<Registration> {
-        let key = lock(&self.sources).table.insert(|_| source.clone());
+        let key = lock(&self.sources).table.insert(source.clone());
         let registration = Registration { detector: self.clone(), key };
         match self.notify.add(fd, key, Interest::BOTH) {
             Ok(()) => Ok(registration),

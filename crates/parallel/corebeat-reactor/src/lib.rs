@@ -3,6 +3,8 @@
 //!
 //! Place in the loop: parallel; uses base and `corebeat-lpel`, whose tasks wait for the sockets.
 //!
+//! The feature `tokio` implements the traits of `tokio::io` for the streams.
+//!
 //! # Example
 //!
 //! A task serves each connection. A task that waits for a socket blocks itself and not its worker.
@@ -72,7 +74,7 @@
 //! - **Sockets.** A task tries an operation. If the system has nothing, the task leaves its waker
 //!   in the *slot* of the direction, and waits. Stackful tasks, and threads that are no tasks, use
 //!   [`Read`](std::io::Read) and [`Write`](std::io::Write); async tasks use the traits of
-//!   `futures-io`. The copy functions of std and futures work.
+//!   `futures-io`, or those of `tokio::io`. The copy functions of std and futures work.
 //! - **Detectors.** A worker of a runtime from [`attach`] has a detector, which it turns when it is
 //!   idle and every 64 dispatches. A socket registers at the detector of the worker whose task
 //!   waits, so that one thread detects the event and runs the task. All other callers share a
@@ -80,6 +82,9 @@
 //! - **Servers.** The threads of a [`Server`] divide detection and processing by a [`Pattern`], and
 //!   detect by a [`Mechanism`]; all nine combinations work. A connection without input and output
 //!   in progress has no buffers.
+//! - **Switches.** A [`Control`] measures the load of a server, and switches it to another
+//!   [`Variant`] while it runs: threads enter the new *regime*, and each connection moves to an
+//!   interest set of it in a turn of its own. `corebeat-server` decides when to switch.
 //! - **Back-pressure.** A server reads nothing from a connection while output for it is pending, so
 //!   that the peer's own buffers fill up.
 //!
@@ -105,6 +110,11 @@
 //!    `missing_descriptors_delay_a_connection_without_spinning`).
 //! 7. A server that stops answers the requests in progress (`stop_finishes_requests_in_progress`),
 //!    also if one of its own threads stops it (`server_that_a_handler_ends_sends_the_response`).
+//! 8. A switch leaves no connection behind (`members`;
+//!    `loom_switch_moves_a_connection_in_its_turn`,
+//!    `loom_switch_moves_a_connection_that_enters`, with planted faults in
+//!    `loom_switch_faults_are_detected`). It loses no byte and closes no connection
+//!    (`switches_lose_no_byte_and_close_no_connection`, `output_and_requests_in_progress_move`).
 //!
 //! # Memory ordering
 //!
@@ -114,6 +124,7 @@
 //! | parked, unparked (`parking`) | AcqRel | these exchanges | one side finds the other |
 //! | turn ended (`turn`) | Release | Acquire in `begin` | publishes the connection |
 //! | mark in a turn (`turn`) | Release | Acquire in `end` | the turn finds the event |
+//! | a set retires (`members`) | Relaxed | Relaxed | the turn and its mark publish it |
 //!
 //! # Failure
 //!
@@ -125,16 +136,15 @@
 //!
 //! # Limits
 //!
-//! This crate supports Linux. It has no io_uring, and no traits of Tokio: `tokio-util` adapts those
-//! of `futures-io`. The pattern, the mechanism and the number of threads of a server stay as they
-//! were at its start. Names are not resolved, because the functions of the system block their
-//! thread: resolve them in a blocking task. A task that uses a socket in a destructor while it
-//! unwinds receives an error. A peer that still sends when a handler closes the connection may lose
-//! the end of the response, as with every close of a socket with unread data.
+//! This crate supports Linux, and has no io_uring. Names are not resolved, because the functions of
+//! the system block their thread: resolve them in a blocking task. A task that uses a socket in a
+//! destructor while it unwinds receives an error. A peer that still sends when a handler closes the
+//! connection may lose the end of the response, as with every close of a socket with unread data.
 
 mod detector;
 mod io;
 mod listener;
+mod members;
 #[cfg(all(test, loom))]
 mod model;
 mod notify;
@@ -150,14 +160,9 @@ mod udp;
 
 pub use detector::attach;
 pub use listener::{Accept, Listener, TcpListener, UnixListener};
-pub use server::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server, Stats};
+pub use server::{
+    Config, Control, Error, Exchange, Handler, Load, Mechanism, Pattern, Server, Stats, ThreadLoad,
+    Variant,
+};
 pub use stream::{ReadHalf, Socket, Stream, TcpStream, UnixStream, WriteHalf};
 pub use udp::UdpSocket;
-
-/// The Rust code of the book is compiled and run as documentation tests.
-#[cfg(doctest)]
-#[doc(hidden)]
-pub mod book {
-    #[doc = include_str!("../../../../docs/reactor.md")]
-    pub struct Reactor;
-}

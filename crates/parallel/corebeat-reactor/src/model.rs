@@ -4,6 +4,7 @@
 
 mod parking;
 mod slot;
+mod switch;
 mod turn;
 
 use corebeat_sync::fault;

@@ -12,7 +12,7 @@ pub(crate) use half_sync::HalfSync;
 pub(crate) use leader::LeaderFollowers;
 pub(crate) use per_core::PerCore;
 
-use crate::server::Engine;
+use crate::server::{Engine, Regime, Scratch};
 
 /// Division of the work between the threads of a server.
 pub(crate) trait Division: Send + Sync {
@@ -21,9 +21,9 @@ pub(crate) trait Division: Send + Sync {
         1
     }
 
-    /// Runs the thread with this number, until the server has ended.
-    fn run(&self, engine: &Engine, thread: usize);
+    /// Runs the thread with this number, until the regime is over.
+    fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch);
 
-    /// Wakes the threads that wait outside the interest sets, after the server has ended.
+    /// Wakes the threads that wait outside the interest sets, after the regime is over.
     fn wake(&self) {}
 }

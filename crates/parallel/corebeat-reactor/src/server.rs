@@ -2,17 +2,20 @@
 
 mod connection;
 mod engine;
+mod meter;
+mod regime;
 
+pub use corebeat_machine::server::{Load, Mechanism, Pattern, ThreadLoad, Variant};
 pub(crate) use engine::{BATCH, Engine, Scratch};
+pub(crate) use regime::Regime;
 
-use crate::notify::{Epoll, Notify, Poll, Trigger};
-use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
-use corebeat_sync::fork::Uninherited;
-use corebeat_sync::quiet;
+use corebeat_sync::fork::Process;
+use engine::Last;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 /// Handles the bytes of one connection. A closure is a handler.
@@ -39,6 +42,7 @@ pub struct Exchange<'a> {
     output: &'a mut Vec<u8>,
     is_end: bool,
     is_closed: bool,
+    requests: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
@@ -61,6 +65,12 @@ impl<'a> Exchange<'a> {
         self.output
     }
 
+    /// States the number of requests that this call has processed. Without this statement, a call
+    /// that consumes input is one request.
+    pub fn count(&mut self, requests: u64) {
+        self.requests = Some(requests);
+    }
+
     /// Returns whether the peer has ended its data, so that no more input follows.
     pub fn is_end(&self) -> bool {
         self.is_end
@@ -70,48 +80,6 @@ impl<'a> Exchange<'a> {
     pub fn close(&mut self) {
         self.is_closed = true;
     }
-}
-
-/// Division of the work between the threads of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Pattern {
-    /// One thread detects events, and the others process them. Needs two threads.
-    HalfSyncHalfAsync,
-    /// The threads take turns at detecting one event, which they process.
-    LeaderFollowers,
-    /// Each thread detects and processes the events of its own connections.
-    #[default]
-    ThreadPerCore,
-}
-
-impl Pattern {
-    /// All patterns.
-    pub const ALL: [Pattern; 3] =
-        [Pattern::HalfSyncHalfAsync, Pattern::LeaderFollowers, Pattern::ThreadPerCore];
-
-    /// Returns the number of threads that only detect events.
-    fn detectors(self) -> usize {
-        usize::from(self == Pattern::HalfSyncHalfAsync)
-    }
-}
-
-/// Mechanism by which a server detects events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Mechanism {
-    /// Edge-triggered epoll.
-    #[default]
-    Edge,
-    /// Level-triggered epoll, one-shot, which a system call re-arms.
-    OneShot,
-    /// `poll`, whose interest set is in the memory of the program.
-    Poll,
-}
-
-impl Mechanism {
-    /// All mechanisms.
-    pub const ALL: [Mechanism; 3] = [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll];
 }
 
 /// Parameters of a server.
@@ -135,6 +103,14 @@ pub struct Config {
     /// consumed input or sent output: neither a request that arrives byte by byte, nor a peer that
     /// reads nothing, is progress. The default is one minute.
     pub idle_timeout: Option<Duration>,
+    /// Time after which a connection with an incomplete request is closed, however many bytes of it
+    /// arrive; `None`, the default, for the limit of [`Config::idle_timeout`]. The time begins with
+    /// the first byte that a handler leaves unconsumed. It is extended while output is sent.
+    pub request_timeout: Option<Duration>,
+    /// Largest number of connections that are accepted in a second; `None`, the default, for no
+    /// limit. Connections that came in the last tenth of a second may be accepted at once. Further
+    /// ones wait in the queue of the system.
+    pub accept_rate: Option<NonZeroU32>,
 }
 
 impl Default for Config {
@@ -146,6 +122,8 @@ impl Default for Config {
             connections: 10_000,
             buffered_bytes: 1 << 20,
             idle_timeout: Some(Duration::from_secs(60)),
+            request_timeout: None,
+            accept_rate: None,
         }
     }
 }
@@ -187,10 +165,14 @@ pub struct Stats {
     pub connections: u64,
     /// Connections that were accepted.
     pub accepted: u64,
-    /// Times at which accepting paused: the limit of connections was reached, or the system lacked
-    /// descriptors or memory.
+    /// Requests that were processed ([`Exchange::count`]).
+    pub requests: u64,
+    /// Times at which accepting paused: the limit of connections or of their rate was reached, or
+    /// the system lacked descriptors or memory.
     pub pauses: u64,
-    /// Connections that were closed after [`Config::idle_timeout`].
+    /// Switches to another variant ([`Control::switch`]).
+    pub switches: u64,
+    /// Connections that were closed after [`Config::idle_timeout`] or [`Config::request_timeout`].
     pub idle_closed: u64,
     /// Connections that were closed because of [`Config::buffered_bytes`].
     pub too_large: u64,
@@ -202,7 +184,8 @@ pub struct Stats {
 /// finish first. Both wait for the threads of the server, except on one of these threads.
 pub struct Server {
     engine: Arc<Engine>,
-    threads: Option<Uninherited<Vec<JoinHandle<()>>>>,
+    /// The process whose threads run the server; `None` after the end.
+    process: Option<Process>,
 }
 
 impl Server {
@@ -218,29 +201,11 @@ impl Server {
         listener: impl Into<OwnedFd>,
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        let threads = check(&config)?;
-        let division: Box<dyn Division> = match config.pattern {
-            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
-            Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
-            Pattern::ThreadPerCore => Box::new(PerCore),
-        };
-        let sets = (0..division.sets(threads)).map(|_| notify(config.mechanism));
-        let sets = sets.collect::<io::Result<_>>()?;
+        let variant = check(&config)?;
         let make = Box::new(move || Box::new(make()) as Box<dyn Handler>);
-        let engine = Arc::new(Engine::new(config, division, sets, listener.into(), make)?);
-        let mut server = Server { engine, threads: None };
-        let mut started = Vec::new();
-        for thread in 0..threads {
-            let engine = server.engine.clone();
-            match quiet::spawn(&format!("reactor {thread}"), move || engine.run(thread)) {
-                Ok(handle) => started.push(handle),
-                Err(why) => {
-                    server.threads = Some(Uninherited::new(started));
-                    return Err(why.into());
-                }
-            }
-        }
-        server.threads = Some(Uninherited::new(started));
+        let engine = Arc::new(Engine::new(config, variant, listener.into(), make)?);
+        let server = Server { engine, process: Some(Process::current()) };
+        server.engine.start_threads(variant.threads)?;
         server.engine.start_accepting()?;
         Ok(server)
     }
@@ -248,6 +213,11 @@ impl Server {
     /// Returns the numbers of the server.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
+    }
+
+    /// Returns a handle that measures the load of the server, and switches its variant.
+    pub fn control(&self) -> Control {
+        Control { engine: self.engine.clone(), last: Last::default() }
     }
 
     /// Stops accepting, lets requests in progress finish for at most `grace`, closes the
@@ -265,9 +235,12 @@ impl Server {
     }
 
     fn end(&mut self, grace: Duration) {
-        // A child of fork has no threads of the server.
-        let Some(threads) = self.threads.take().and_then(Uninherited::into_inner) else { return };
+        // A child of fork has no threads of the server, which may have held its locks.
+        if !self.process.take().is_some_and(Process::is_current) {
+            return;
+        }
         self.engine.drain(grace);
+        let threads = self.engine.take_threads();
         // A thread of the server would wait for itself and for the connection that it processes.
         let own = thread::current().id();
         if threads.iter().all(|thread| thread.thread().id() != own) {
@@ -288,30 +261,85 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Returns the number of threads of a server with valid parameters.
-fn check(config: &Config) -> Result<usize, Error> {
-    let pattern = config.pattern;
-    let min = 1 + pattern.detectors();
+/// Measures the load of a server, and switches its variant. The handle does not keep the server
+/// running; it has no effect on a server that has ended.
+pub struct Control {
+    engine: Arc<Engine>,
+    last: Last,
+}
+
+impl Control {
+    /// Returns the activity of the server since the last call; since the start of the server for
+    /// the first call. The span of a call after a switch contains a part of the time before it.
+    pub fn load(&mut self) -> Load {
+        self.engine.load(&mut self.last)
+    }
+
+    /// Returns the present variant.
+    pub fn variant(&self) -> Variant {
+        self.engine.regime().variant
+    }
+
+    /// Returns the numbers of the server.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Returns the numbers that the system has given to the threads of the server. They are valid
+    /// until the server has ended.
+    pub fn tids(&self) -> Vec<i32> {
+        self.engine.tids()
+    }
+
+    /// Returns whether the server has ended.
+    pub fn is_over(&self) -> bool {
+        self.engine.is_over()
+    }
+
+    /// Switches the server to another variant while it runs. No connection is closed, and no byte
+    /// is lost, duplicated or reordered. The call does not wait for handlers that run: the threads
+    /// change when their handlers return, and the first free thread moves the connections. A server
+    /// that stops does not switch any more.
+    ///
+    /// # Errors
+    ///
+    /// The variant has too few threads, or the system refuses an interest set or a thread. The
+    /// server then continues as before.
+    pub fn switch(&self, variant: Variant) -> Result<(), Error> {
+        check_threads(variant)?;
+        self.engine.switch(variant)
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Control({:?})", self.variant())
+    }
+}
+
+/// Returns the variant of a server with valid parameters.
+fn check(config: &Config) -> Result<Variant, Error> {
+    let Config { pattern, mechanism, .. } = *config;
     let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
     let threads = config.threads.unwrap_or_else(|| cpus() + pattern.detectors());
-    if threads < min {
-        return Err(Error::TooFewThreads { threads, pattern, min });
-    }
+    let variant = Variant { pattern, mechanism, threads };
+    check_threads(variant)?;
     let limits = [
         ("connections", config.connections == 0),
         ("buffered_bytes", config.buffered_bytes == 0),
         ("idle_timeout", config.idle_timeout == Some(Duration::ZERO)),
+        ("request_timeout", config.request_timeout == Some(Duration::ZERO)),
     ];
     match limits.into_iter().find(|(_, is_zero)| *is_zero) {
         Some((name, _)) => Err(Error::ZeroLimit { name }),
-        None => Ok(threads),
+        None => Ok(variant),
     }
 }
 
-fn notify(mechanism: Mechanism) -> io::Result<Box<dyn Notify>> {
-    Ok(match mechanism {
-        Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
-        Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
-        Mechanism::Poll => Box::new(Poll::new()?),
-    })
+fn check_threads(Variant { pattern, threads, .. }: Variant) -> Result<(), Error> {
+    let min = 1 + pattern.detectors();
+    if threads < min {
+        return Err(Error::TooFewThreads { threads, pattern, min });
+    }
+    Ok(())
 }

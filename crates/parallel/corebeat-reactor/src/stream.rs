@@ -1,5 +1,8 @@
 //! Connected stream sockets.
 
+#[cfg(feature = "tokio")]
+mod tokio;
+
 use crate::io::{Direction, Io, Lane, Transfer};
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
@@ -80,7 +83,8 @@ pub(crate) mod sealed {
 /// A connection for tasks: [`TcpStream`] or [`UnixStream`].
 ///
 /// A stackful task, and a thread that is no task, uses it by [`Read`] and [`Write`]; an async task
-/// uses it by [`AsyncRead`] and [`AsyncWrite`]. A caller that has to wait blocks itself, and its
+/// uses it by [`AsyncRead`] and [`AsyncWrite`] of `futures-io`, or, with the feature `tokio`, by
+/// the traits of `tokio::io`. A caller that has to wait blocks itself, and its
 /// worker continues with other tasks. Dropping the stream closes the connection.
 #[derive(Debug)]
 pub struct Stream<S: Socket> {

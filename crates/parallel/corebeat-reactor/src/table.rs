@@ -18,12 +18,12 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Inserts the value that `make` returns for its key.
-    pub(crate) fn insert(&mut self, make: impl FnOnce(u64) -> T) -> u64 {
+    /// Inserts a value, and returns its key.
+    pub(crate) fn insert(&mut self, value: T) -> u64 {
         self.count = (self.count + 1) & (u32::MAX >> 1);
         // Places fit, because each value has a descriptor.
         let key = u64::from(self.count) << PLACE_BITS | self.values.vacant_key() as u64;
-        self.values.insert((key, make(key)));
+        self.values.insert((key, value));
         key
     }
 

@@ -5,11 +5,12 @@ use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU32;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Limit of each wait of a client, which only a failing test reaches.
@@ -126,7 +127,8 @@ proptest! {
     fn echo_through_random_splits_returns_the_same_bytes(case in case()) {
         let _alone = alone();
         for config in combinations() {
-            let (server, address) = start(&Config { threads: Some(case.threads), ..config }, || echo);
+            let config = Config { threads: Some(case.threads), ..config };
+            let (server, address) = start(&config, || echo);
             let Case { data, parts, buffer, .. } = &case;
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..3)
@@ -249,6 +251,50 @@ fn connections_without_progress_are_closed() {
         assert_closed(&mut silent);
         assert_closed(&mut slow);
         assert_eq!(server.stats().idle_closed, 2);
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn incomplete_requests_are_closed_although_others_were_answered() {
+    let _alone = alone();
+    for config in combinations() {
+        let request_timeout = Some(Duration::from_millis(40));
+        let config = Config { request_timeout, idle_timeout: None, ..config };
+        let (server, address) = start(&config, || frames);
+        let (mut idle, mut slow) = (connect(address), connect(address));
+        slow.write_all(&[1, b'a', 200]).unwrap();
+        slow.read_exact(&mut [0; 1]).unwrap();
+        while slow.write_all(&[7]).is_ok() && server.stats().idle_closed == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_closed(&mut slow);
+        // A connection without an incomplete request stays.
+        idle.write_all(&[1, b'a']).unwrap();
+        idle.read_exact(&mut [0; 1]).unwrap();
+        assert_eq!(server.stats().idle_closed, 1);
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn rate_of_accepted_connections_is_limited() {
+    const COUNT: usize = 30;
+    let _alone = alone();
+    for config in combinations() {
+        let accept_rate = NonZeroU32::new(100);
+        let begin = Instant::now();
+        let (server, address) = start(&Config { accept_rate, ..config }, || echo);
+        let mut streams: Vec<_> = (0..COUNT).map(|_| connect(address)).collect();
+        for stream in &mut streams {
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+        }
+        // Those of a tenth of a second come at once. The others take at least their time.
+        assert!(begin.elapsed() >= Duration::from_millis(10 * (COUNT as u64 - 12)));
+        let stats = server.stats();
+        assert_eq!(stats.accepted as usize, COUNT);
+        assert!(stats.pauses > 0);
         server.stop(MINUTE);
     }
 }
@@ -553,6 +599,7 @@ fn invalid_parameters_are_errors() {
         Config { connections: 0, ..Config::default() },
         Config { buffered_bytes: 0, ..Config::default() },
         Config { idle_timeout: Some(Duration::ZERO), ..Config::default() },
+        Config { request_timeout: Some(Duration::ZERO), ..Config::default() },
     ] {
         assert!(start(config).ends_with("of 0 could serve nothing: set it to more than 0"));
     }

@@ -3,7 +3,7 @@
 
 use super::Division;
 use crate::notify::Event;
-use crate::server::{BATCH, Engine, Scratch};
+use crate::server::{BATCH, Engine, Regime, Scratch};
 use corebeat_sync::{Condvar, Mutex, lock};
 use std::collections::VecDeque;
 
@@ -18,14 +18,15 @@ pub(crate) struct HalfSync {
 }
 
 impl HalfSync {
-    fn detect(&self, engine: &Engine) {
-        let (mut scratch, mut events) = (Scratch::new(), Vec::new());
-        while !engine.is_over() {
-            engine.wait(0, &mut events, BATCH, &mut scratch);
+    fn detect(&self, engine: &Engine, regime: &Regime, scratch: &mut Scratch) {
+        let mut events = Vec::new();
+        while !regime.is_over() {
+            engine.wait(regime, &regime.sets[0], &mut events, BATCH, scratch);
             let mut queue = lock(&self.queue);
-            while queue.len() >= QUEUE_MAX && !engine.is_over() {
+            while queue.len() >= QUEUE_MAX && !regime.is_over() {
                 queue = self.has_room.wait(queue).unwrap_or_else(|e| e.into_inner());
             }
+            scratch.meter.queued.add(queue.len() as u64);
             queue.extend(&events);
             drop(queue);
             match events.len() {
@@ -36,11 +37,11 @@ impl HalfSync {
         }
     }
 
-    /// Takes an event; `None` if the server has ended.
-    fn take(&self, engine: &Engine) -> Option<Event> {
+    /// Takes an event; `None` if the regime is over.
+    fn take(&self, regime: &Regime) -> Option<Event> {
         let mut queue = lock(&self.queue);
         loop {
-            if engine.is_over() {
+            if regime.is_over() {
                 return None;
             }
             if let Some(event) = queue.pop_front() {
@@ -55,19 +56,18 @@ impl HalfSync {
 }
 
 impl Division for HalfSync {
-    fn run(&self, engine: &Engine, thread: usize) {
+    fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch) {
         if thread == 0 {
-            return self.detect(engine);
+            return self.detect(engine, regime, scratch);
         }
-        let mut scratch = Scratch::new();
-        while let Some(event) = self.take(engine) {
+        while let Some(event) = self.take(regime) {
             scratch.read_clock(engine);
-            engine.handle(0, event, &mut scratch);
+            engine.handle(&regime.sets[0], event, scratch);
         }
     }
 
     fn wake(&self) {
-        // A thread that checks whether the server has ended holds the lock until it waits.
+        // A thread that checks whether the regime is over holds the lock until it waits.
         drop(lock(&self.queue));
         self.has_events.notify_all();
         self.has_room.notify_all();

@@ -3,7 +3,7 @@
 
 use super::Division;
 use crate::notify::Event;
-use crate::server::{Engine, Scratch};
+use crate::server::{Engine, Regime, Scratch};
 use corebeat_sync::{Mutex, lock};
 
 pub(crate) struct LeaderFollowers {
@@ -18,15 +18,15 @@ impl LeaderFollowers {
 }
 
 impl Division for LeaderFollowers {
-    fn run(&self, engine: &Engine, _: usize) {
-        let mut scratch = Scratch::new();
-        while !engine.is_over() {
+    fn run(&self, engine: &Engine, regime: &Regime, _: usize, scratch: &mut Scratch) {
+        let set = &regime.sets[0];
+        while !regime.is_over() {
             let mut events = lock(&self.leadership);
-            engine.wait(0, &mut events, 1, &mut scratch);
+            engine.wait(regime, set, &mut events, 1, scratch);
             let event = events.pop();
             drop(events);
             if let Some(event) = event {
-                engine.handle(0, event, &mut scratch);
+                engine.handle(set, event, scratch);
             }
         }
     }

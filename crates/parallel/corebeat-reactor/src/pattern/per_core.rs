@@ -2,7 +2,7 @@
 //! Connections are assigned to the sets in turn.
 
 use super::Division;
-use crate::server::{BATCH, Engine, Scratch};
+use crate::server::{BATCH, Engine, Regime, Scratch};
 
 pub(crate) struct PerCore;
 
@@ -11,11 +11,11 @@ impl Division for PerCore {
         threads
     }
 
-    fn run(&self, engine: &Engine, thread: usize) {
-        let (mut scratch, mut events) = (Scratch::new(), Vec::new());
-        while !engine.is_over() {
-            engine.wait(thread, &mut events, BATCH, &mut scratch);
-            events.drain(..).for_each(|event| engine.handle(thread, event, &mut scratch));
+    fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch) {
+        let (set, mut events) = (&regime.sets[thread], Vec::new());
+        while !regime.is_over() {
+            engine.wait(regime, set, &mut events, BATCH, scratch);
+            events.drain(..).for_each(|event| engine.handle(set, event, scratch));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A connection of a server, and one turn of its processing.
 
 use super::engine::Scratch;
+use super::regime::Set;
 use super::{Exchange, Handler};
 use crate::notify::Interest;
 use crate::turn::Turn;
@@ -9,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Number of reads in one turn, after which other connections have their turns.
@@ -16,19 +18,30 @@ const READS_MAX: usize = 16;
 /// Size of unused output memory that a thread keeps.
 const OUTPUT_KEPT_MAX: usize = 256 << 10;
 
-pub(crate) struct Connection {
+/// Interest set of a connection, and the key of the connection there.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) set: Arc<Set>,
     pub(super) key: u64,
+}
+
+pub(crate) struct Connection {
     pub(super) socket: OwnedFd,
     pub(super) turn: Turn,
     /// Time of the last progress, in milliseconds since the start of the server.
-    pub(super) progress_ms: AtomicU64,
+    progress_ms: AtomicU64,
+    /// Time since which a part of a request waits for the rest, in milliseconds since the start;
+    /// `u64::MAX` without one.
+    partial_ms: AtomicU64,
     /// Whether a report stated that a short read is no proof that nothing is left.
     is_final: AtomicBool,
+    /// Used by the thread that has the turn. `None` until the connection enters its first set.
+    place: UnsafeCell<Option<Place>>,
     /// Used by the thread that has the turn.
     state: UnsafeCell<State>,
 }
 
-// SAFETY: only the thread that has the turn uses `state`, whose content is Send.
+// SAFETY: only the thread that has the turn uses `place` and `state`, whose contents are Send.
 unsafe impl Sync for Connection {}
 
 struct State {
@@ -63,17 +76,38 @@ pub(super) enum End {
 }
 
 impl Connection {
-    pub(super) fn new(key: u64, socket: OwnedFd, handler: Box<dyn Handler>, now_ms: u64) -> Self {
+    pub(super) fn new(socket: OwnedFd, handler: Box<dyn Handler>, now_ms: u64) -> Self {
         let state =
             State { handler, input: Vec::new(), output: Vec::new(), sent: 0, is_over: false };
         Connection {
-            key,
             socket,
             turn: Turn::new(),
             progress_ms: AtomicU64::new(now_ms),
+            partial_ms: AtomicU64::new(u64::MAX),
             is_final: AtomicBool::new(false),
+            place: UnsafeCell::new(None),
             state: UnsafeCell::new(state),
         }
+    }
+
+    /// Returns the place of the connection; `None` before it has entered a set.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn, until it does not use the place any more.
+    pub(super) unsafe fn place(&self) -> Option<&Place> {
+        // SAFETY: the turn excludes other users.
+        self.place.with(|place| unsafe { &*place }.as_ref())
+    }
+
+    /// Sets the place of the connection.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn, and uses no place that it has got before.
+    pub(super) unsafe fn set_place(&self, new: Place) {
+        // SAFETY: the turn excludes other users.
+        self.place.with_mut(|place| unsafe { *place = Some(new) });
     }
 
     /// Notes what a report states beside readiness, before the turn begins.
@@ -82,6 +116,17 @@ impl Connection {
             // Relaxed: the turn that the caller begins, or its mark, publishes the store.
             self.is_final.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns what the connection waits for.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn.
+    pub(super) unsafe fn interest(&self) -> Interest {
+        // SAFETY: the turn excludes other users.
+        let has_output = self.state.with(|state| !unsafe { &*state }.output.is_empty());
+        if has_output { Interest::WRITE } else { Interest::READ }
     }
 
     /// Sends pending output, reads, and calls the handler, while the system permits that. With
@@ -119,10 +164,25 @@ impl Connection {
         })
     }
 
+    /// Returns whether the connection has made no progress for `idle_ms`, or has an incomplete
+    /// request for `request_ms`.
+    pub(super) fn is_late(&self, now_ms: u64, idle_ms: u64, request_ms: u64) -> bool {
+        // Relaxed: see `note_progress`.
+        let since = |time: &AtomicU64| now_ms.saturating_sub(time.load(Ordering::Relaxed));
+        since(&self.progress_ms) >= idle_ms || since(&self.partial_ms) >= request_ms
+    }
+
     fn note_progress(&self, scratch: &Scratch) {
         // Relaxed: a sweep that reads an older value closes the connection only if its time is
         // over by the older value as well.
         self.progress_ms.store(scratch.now_ms, Ordering::Relaxed);
+    }
+
+    /// Notes whether a part of a request waits for the rest from now on.
+    fn note_partial(&self, is_partial: bool, scratch: &Scratch) {
+        let since_ms = if is_partial { scratch.now_ms } else { u64::MAX };
+        // Relaxed: as in `note_progress`.
+        self.partial_ms.store(since_ms, Ordering::Relaxed);
     }
 }
 
@@ -178,6 +238,8 @@ impl State {
         let sent = send(own, &self.output[self.sent..])?;
         if sent > 0 {
             own.note_progress(scratch);
+            // The rest of a request is not read while output is pending.
+            own.note_partial(!self.input.is_empty(), scratch);
         }
         self.sent += sent;
         if self.sent < self.output.len() {
@@ -197,17 +259,18 @@ impl State {
         buffered_max: usize,
         scratch: &mut Scratch,
     ) -> Result<(), End> {
-        let Scratch { input: new, output, .. } = scratch;
+        let Scratch { input: new, output, meter, .. } = scratch;
         let is_whole = self.input.is_empty();
         if !is_whole {
             self.input.extend_from_slice(&new[..read]);
         }
         let input = if is_whole { &new[..read] } else { &self.input[..] };
         let is_end = read == 0;
-        let mut exchange = Exchange { input, output, is_end, is_closed: false };
+        let mut exchange = Exchange { input, output, is_end, is_closed: false, requests: None };
         let called = catch_unwind(AssertUnwindSafe(|| self.handler.handle(&mut exchange)));
         let (left, is_closed) = (exchange.input.len(), exchange.is_closed);
         let consumed = input.len() - left;
+        meter.requests.add(exchange.requests.unwrap_or(u64::from(consumed > 0)));
         if called.is_err() {
             output.clear();
             return Err(End::Panic);
@@ -226,6 +289,9 @@ impl State {
         self.is_over = is_end || is_closed;
         if consumed > 0 {
             own.note_progress(scratch);
+        }
+        if consumed > 0 || is_whole {
+            own.note_partial(left > 0, scratch);
         }
         self.send_new(own, scratch)
     }
@@ -285,8 +351,13 @@ mod tests {
                 exchange.close();
             }
         };
-        let connection = Connection::new(0, socket.into(), Box::new(handler), 0);
-        let mut scratch = Scratch { now_ms: 0, input: vec![0; BYTES].into(), output: Vec::new() };
+        let connection = Connection::new(socket.into(), Box::new(handler), 0);
+        let mut scratch = Scratch {
+            now_ms: 0,
+            input: vec![0; BYTES].into(),
+            output: Vec::new(),
+            meter: Arc::default(),
+        };
         assert!(connection.turn.begin());
         // SAFETY: this thread has the turn.
         let outcome = unsafe { connection.process(1, false, &mut scratch) };

@@ -1,0 +1,378 @@
+//! Servers that follow their load: the pattern and the number of threads of a server of
+//! `corebeat-reactor` change while it runs.
+//!
+//! Place in the loop: bind; connects the server to the policy `server`, and on request to a
+//! heartbeat and to a claim of CPUs.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_reactor::Exchange;
+//! use corebeat_server::{AdaptiveServer, Options};
+//! use std::io::{Read, Write};
+//!
+//! let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+//! let address = listener.local_addr()?;
+//! let server = AdaptiveServer::start(Options::default(), listener, || {
+//!     |exchange: &mut Exchange<'_>| {
+//!         let input = exchange.input();
+//!         exchange.output().extend_from_slice(input);
+//!         exchange.consume(input.len());
+//!     }
+//! })?;
+//! let mut client = std::net::TcpStream::connect(address)?;
+//! client.write_all(b"hello")?;
+//! client.read_exact(&mut [0; 5])?;
+//! assert_eq!(server.variant().threads, 1); // one thread suffices for one client
+//! server.stop(std::time::Duration::from_secs(5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   Server --- load, every 50 ms ---> ServerPolicy --- variant ---> claim of CPUs (optional)
+//!     ^           |                                                    |  as many as are granted
+//!     |           +--- requests ---> heartbeat (optional)              |
+//!     +---------------------- switch ----------------------------------+
+//! ```
+//!
+//! A thread of its own measures the load of the server, lets the policy decide
+//! ([`corebeat_policy::server`] has the rules), and switches the server
+//! ([`Control::switch`](corebeat_reactor::Control::switch)).
+//!
+//! - **Claim.** With [`Options::claim`], the server claims one CPU for each worker. Fewer granted
+//!   CPUs mean fewer workers. The threads of the server run on the claimed CPUs.
+//! - **Heartbeat.** With [`Options::heartbeat`], each request is a beat of a group. A goal of the
+//!   group lets the daemon steer the CPU share of the server.
+//!
+//! # Invariants
+//!
+//! 1. The server follows its load (`threads_follow_the_load`).
+//! 2. Requests and heartbeats agree (`each_request_is_a_beat`).
+//! 3. The server has as many workers as its claim has CPUs, or one
+//!    (`workers_stay_within_the_claimed_cpus`).
+//!
+//! # Failure
+//!
+//! [`Error`] states why a server cannot start. A claim or a heartbeat that fails later, and a
+//! switch that the system refuses, leave the server as it is; the thread tries again.
+//!
+//! # Limits
+//!
+//! The policy does not act if the kernel does not report the run-queue wait of threads
+//! (`CONFIG_SCHED_INFO`). The CPUs of a claim belong to all threads of the server: none is pinned
+//! to one of them.
+
+use corebeat_claim::{Ask, Claim, CpuId, Retreat};
+use corebeat_heartbeat::{Goal, Group, Producer};
+use corebeat_policy::server::ServerPolicy;
+use corebeat_reactor::{Config, Control, Handler, Server, Stats, Variant};
+use corebeat_sync::fork::Uninherited;
+use corebeat_sync::{Condvar, Mutex, lock, quiet};
+use rustix::thread::{CpuSet as Mask, Pid, sched_getaffinity, sched_setaffinity};
+use std::cmp::Ordering;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Period of the decisions.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Parameters of an adaptive server.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Limits of the server. The pattern, the mechanism and the number of threads have no effect:
+    /// the server begins with one thread.
+    pub config: Config,
+    /// Thresholds, and the largest number of threads that process events. `None`, the default, is
+    /// a policy for the number of CPUs that this process may use.
+    pub policy: Option<ServerPolicy>,
+    /// Whether the server claims a CPU for each of these threads. The default is false.
+    pub claim: bool,
+    /// Group whose beats are the requests of the server. The default is none.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+/// Heartbeat of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Heartbeat {
+    /// Group of the server.
+    pub group: Group,
+    /// Target of the group, in requests per second; `None` leaves the goal of the group.
+    pub goal: Option<Goal>,
+}
+
+/// Reason why an adaptive server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server cannot start.
+    #[error(transparent)]
+    Server(#[from] corebeat_reactor::Error),
+    /// The server cannot claim CPUs.
+    #[error(transparent)]
+    Claim(#[from] corebeat_claim::Error),
+    /// The server cannot emit heartbeats.
+    #[error(transparent)]
+    Heartbeat(#[from] corebeat_heartbeat::Error),
+    /// The system refuses the thread that adapts the server.
+    #[error(
+        "cannot start the thread that adapts the server ({0}): raise the limits of the process"
+    )]
+    System(std::io::Error),
+}
+
+/// A running server that follows its load. Dropping it closes all connections;
+/// [`AdaptiveServer::stop`] lets requests in progress finish first.
+#[derive(Debug)]
+pub struct AdaptiveServer {
+    /// `None` after the end.
+    server: Option<Server>,
+    shared: Arc<Shared>,
+    thread: Option<Uninherited<JoinHandle<()>>>,
+}
+
+/// State that the server and its thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    has_ended: bool,
+    why: Option<String>,
+    cpus: Vec<CpuId>,
+}
+
+impl Shared {
+    /// Waits for a period. Returns true if the server has ended.
+    fn ends_within_a_period(&self) -> bool {
+        let state = lock(&self.state);
+        let waited = self.changed.wait_timeout_while(state, PERIOD, |state| !state.has_ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
+    }
+
+    fn end(&self) {
+        lock(&self.state).has_ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl AdaptiveServer {
+    /// Starts a server for a TCP or Unix listener of the standard library, as [`Server::start`].
+    /// Waits for the daemon, if one runs and `options` has a claim or a heartbeat, for at most 2 s
+    /// each.
+    ///
+    /// # Errors
+    ///
+    /// A parameter is out of range; the system refuses a resource; the claim or the heartbeat
+    /// cannot begin.
+    pub fn start<H: Handler>(
+        options: Options,
+        listener: impl Into<OwnedFd>,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Result<AdaptiveServer, Error> {
+        let Options { config, policy, claim, heartbeat } = options;
+        let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let policy = policy.unwrap_or_else(|| ServerPolicy::new(cpus()));
+        let Variant { pattern, mechanism, threads } = policy.initial();
+        let config = Config { pattern, mechanism, threads: Some(threads), ..config };
+        let server = Server::start(config, listener, make)?;
+        let (control, shared) = (server.control(), Arc::<Shared>::default());
+        let (started, has_started) = channel();
+        let of_thread = shared.clone();
+        let thread = quiet::spawn("reactor adapt", move || {
+            // The receiver waits.
+            match Adapter::new(control, policy, claim, heartbeat, of_thread) {
+                Ok(adapter) => started.send(Ok(())).map(|()| adapter.run()).unwrap_or(()),
+                Err(why) => started.send(Err(why)).unwrap_or(()),
+            }
+        });
+        let thread = Some(Uninherited::new(thread.map_err(Error::System)?));
+        let own = AdaptiveServer { server: Some(server), shared, thread };
+        match has_started.recv() {
+            Ok(result) => result.map(|()| own),
+            Err(_) => Err(Error::System(std::io::Error::other("the thread has ended"))),
+        }
+    }
+
+    /// Returns the numbers of the server.
+    pub fn stats(&self) -> Stats {
+        self.server().stats()
+    }
+
+    /// Returns the present variant.
+    pub fn variant(&self) -> Variant {
+        self.server().control().variant()
+    }
+
+    /// Returns the reason for the last change of the variant, for people; `None` before the first.
+    pub fn why(&self) -> Option<String> {
+        lock(&self.shared.state).why.clone()
+    }
+
+    /// Returns the claimed CPUs; none without a claim.
+    pub fn cpus(&self) -> Vec<CpuId> {
+        lock(&self.shared.state).cpus.clone()
+    }
+
+    /// Ends the server as [`Server::stop`]: within `grace`, requests in progress finish.
+    pub fn stop(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("only the end takes the server")
+    }
+
+    fn end(&mut self, grace: Duration) {
+        let Some(server) = self.server.take() else { return };
+        server.stop(grace);
+        // A child of fork has no thread to end.
+        if let Some(thread) = self.thread.take().and_then(Uninherited::into_inner) {
+            self.shared.end();
+            // A panic was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for AdaptiveServer {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// The thread that adapts a server.
+struct Adapter {
+    control: Control,
+    policy: ServerPolicy,
+    claim: Option<ClaimedCpus>,
+    producer: Option<Producer>,
+    /// Requests that have been beats.
+    requests: u64,
+    shared: Arc<Shared>,
+}
+
+impl Adapter {
+    fn new(
+        control: Control,
+        policy: ServerPolicy,
+        claims: bool,
+        heartbeat: Option<Heartbeat>,
+        shared: Arc<Shared>,
+    ) -> Result<Adapter, Error> {
+        let producer = heartbeat.map(|heartbeat| heartbeat.group.produce()).transpose()?;
+        if let (Some(producer), Some(goal)) = (&producer, heartbeat.and_then(|own| own.goal)) {
+            producer.set_goal(goal)?;
+        }
+        let claim = claims.then(ClaimedCpus::begin).transpose()?;
+        let mut adapter = Adapter { control, policy, claim, producer, requests: 0, shared };
+        adapter.obtain(1);
+        Ok(adapter)
+    }
+
+    fn run(mut self) {
+        while !self.shared.ends_within_a_period() {
+            self.beat();
+            self.adapt();
+        }
+        self.beat();
+    }
+
+    fn beat(&mut self) {
+        if let Some(producer) = &self.producer {
+            let requests = self.control.stats().requests;
+            producer.beat(requests - std::mem::replace(&mut self.requests, requests));
+        }
+    }
+
+    fn adapt(&mut self) {
+        let load = self.control.load();
+        let (present, choice) = (load.variant, self.policy.decide(&load));
+        let wanted = choice.as_ref().map_or(present, |choice| choice.variant);
+        // CPUs are released in the next period, after their threads have left them.
+        let granted = self.obtain(wanted.workers().max(present.workers()));
+        let variant = ServerPolicy::limit(wanted, granted);
+        if variant != present && self.control.switch(variant).is_ok() {
+            let is_granted = variant == wanted;
+            let why = choice.filter(|_| is_granted).map(|choice| choice.why);
+            let why = why.unwrap_or_else(|| format!("the server has {granted} CPUs"));
+            lock(&self.shared.state).why = Some(why);
+        } else if choice.is_some() {
+            self.policy.refuse();
+        }
+    }
+
+    /// Claims this number of CPUs. Returns the number of workers that may run.
+    fn obtain(&mut self, workers: usize) -> usize {
+        let Some(claim) = &mut self.claim else { return usize::MAX };
+        if claim.change_to(workers) {
+            claim.place(&self.control);
+            lock(&self.shared.state).cpus = claim.claim.cpus().to_vec();
+        }
+        claim.claim.cpus().len().max(1)
+    }
+}
+
+/// A claim, and the affinity of the threads of a server.
+struct ClaimedCpus {
+    claim: Claim,
+    /// The number of CPUs of the last request.
+    asked: usize,
+    /// The CPUs on which the threads run.
+    placed: Vec<CpuId>,
+    /// The CPUs on which the threads run while the claim has none.
+    all: Mask,
+}
+
+impl ClaimedCpus {
+    fn begin() -> Result<ClaimedCpus, Error> {
+        let all = sched_getaffinity(None).map_err(|why| Error::System(why.into()))?;
+        Ok(ClaimedCpus { claim: Claim::begin()?, asked: 1, placed: Vec::new(), all })
+    }
+
+    /// Requests this number of CPUs, and applies requests of the arbiter. Returns whether the
+    /// threads have to move.
+    fn change_to(&mut self, count: usize) -> bool {
+        // After an error, the claim has the CPUs that it had, and the next period tries again.
+        let _ = self.claim.poll();
+        let size = u32::try_from(count).unwrap_or(u32::MAX);
+        let changed = match count.cmp(&self.asked) {
+            Ordering::Greater => self.claim.invade(Ask::new(1, size)).is_ok(),
+            Ordering::Less => self.claim.retreat(Retreat::To(size)).is_ok(),
+            Ordering::Equal => false,
+        };
+        if changed {
+            self.asked = count;
+        }
+        self.claim.cpus() != self.placed
+    }
+
+    /// Moves the threads of the server to the CPUs of the claim. The calling thread moves, too:
+    /// later threads of the server inherit its affinity.
+    fn place(&mut self, control: &Control) {
+        self.placed = self.claim.cpus().to_vec();
+        let mut mask = Mask::new();
+        self.placed.iter().for_each(|cpu| mask.set(cpu.0 as usize));
+        let mask = if self.placed.is_empty() { &self.all } else { &mask };
+        let threads = control.tids().into_iter().map(Pid::from_raw);
+        for thread in std::iter::once(None).chain(threads) {
+            // Fails if the CPUs are offline: the thread stays where it is.
+            let _ = sched_setaffinity(thread, mask);
+        }
+    }
+}
+
+/// The Rust code of the book is compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc(hidden)]
+pub mod book {
+    #[doc = include_str!("../../../../docs/reactor.md")]
+    pub struct Reactor;
+}

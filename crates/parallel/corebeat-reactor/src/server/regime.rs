@@ -1,0 +1,70 @@
+//! A regime: the form in which a server runs, from its start or a switch to the next switch.
+
+use super::Variant;
+use super::connection::Connection;
+use crate::members::Members;
+use crate::notify::{Epoll, Notify, Poll, Trigger};
+use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
+use crate::server::{Mechanism, Pattern};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// An interest set with its connections.
+pub(crate) struct Set {
+    pub(super) notify: Box<dyn Notify>,
+    pub(super) members: Members<Arc<Connection>>,
+    /// Time of the next sweep, in milliseconds since the start of the server.
+    pub(super) sweep_ms: AtomicU64,
+}
+
+pub(crate) struct Regime {
+    pub(super) variant: Variant,
+    pub(super) division: Box<dyn Division>,
+    pub(crate) sets: Box<[Arc<Set>]>,
+    next_set: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Regime {
+    pub(super) fn new(variant: Variant) -> io::Result<Regime> {
+        let division: Box<dyn Division> = match variant.pattern {
+            Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
+            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
+            Pattern::ThreadPerCore => Box::new(PerCore),
+        };
+        let set = |_| {
+            let notify = notify(variant.mechanism)?;
+            Ok(Arc::new(Set { notify, members: Members::new(), sweep_ms: AtomicU64::new(0) }))
+        };
+        let sets = (0..division.sets(variant.threads)).map(set).collect::<io::Result<_>>()?;
+        let (next_set, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Regime { variant, division, sets, next_set, is_over })
+    }
+
+    /// Returns a set for a connection.
+    pub(super) fn next_set(&self) -> &Arc<Set> {
+        // Relaxed: any order of the sets balances them.
+        &self.sets[self.next_set.fetch_add(1, Ordering::Relaxed) % self.sets.len()]
+    }
+
+    /// Returns whether the threads leave the regime: the server has switched or ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Lets the threads leave the regime.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.sets.iter().for_each(|set| set.notify.wake());
+        self.division.wake();
+    }
+}
+
+fn notify(mechanism: Mechanism) -> io::Result<Box<dyn Notify>> {
+    Ok(match mechanism {
+        Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
+        Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
+        Mechanism::Poll => Box::new(Poll::new()?),
+    })
+}

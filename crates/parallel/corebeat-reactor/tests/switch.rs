@@ -1,0 +1,284 @@
+//! Servers that switch their variant while they are used.
+
+use corebeat_reactor::{Config, Control, Error, Exchange, Mechanism, Pattern, Server, Variant};
+use proptest::prelude::*;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+/// Limit of each wait of a client, which only a failing test reaches.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn start<H: corebeat_reactor::Handler>(
+    config: Config,
+    make: impl Fn() -> H + Send + Sync + 'static,
+) -> (Server, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (Server::start(config, listener, make).unwrap(), address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(LIMIT).unwrap();
+    stream.set_write_timeout(LIMIT).unwrap();
+    stream
+}
+
+fn echo(exchange: &mut Exchange<'_>) {
+    let input = exchange.input();
+    exchange.output().extend_from_slice(input);
+    exchange.consume(input.len());
+}
+
+/// Every pattern and mechanism with this number of workers.
+fn variants(workers: usize) -> impl Iterator<Item = Variant> {
+    Pattern::ALL.into_iter().flat_map(move |pattern| {
+        Mechanism::ALL.into_iter().map(move |mechanism| Variant {
+            pattern,
+            mechanism,
+            threads: workers + pattern.detectors(),
+        })
+    })
+}
+
+/// Sends data in random parts, and reads what comes back meanwhile. With `is_reset`, the client
+/// resets the connection somewhere.
+fn exchange(address: SocketAddr, data: &[u8], is_reset: bool, random: &mut fastrand::Rng) {
+    let mut stream = connect(address);
+    let mut writer = stream.try_clone().unwrap();
+    let end = if is_reset { random.usize(..data.len()) } else { data.len() };
+    let mut parts = random.fork();
+    let part_max = random.choice([10, 1000, 100_000]).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut rest = &data[..end];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(parts.usize(1..=part_max).min(rest.len()));
+                writer.write_all(now).unwrap();
+                rest = later;
+            }
+            if !is_reset {
+                writer.shutdown(Shutdown::Write).unwrap();
+            }
+        });
+        let (mut received, mut buffer) = (0, vec![0; part_max]);
+        while received < end || !is_reset {
+            let count = stream.read(&mut buffer).unwrap();
+            if count == 0 {
+                break;
+            }
+            assert!(data[received..end].starts_with(&buffer[..count]), "at byte {received}");
+            received += count;
+        }
+        assert_eq!(received, end);
+    });
+    if is_reset {
+        stream.write_all(&data[..data.len().min(100)]).unwrap();
+        // The end of the connection, with unread data, resets it.
+        let linger = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&stream, linger).unwrap();
+    }
+}
+
+/// Switches to random variants until the flag is set.
+fn switch_until(control: &Control, is_done: &AtomicBool, random: &mut fastrand::Rng) {
+    while !is_done.load(Ordering::SeqCst) {
+        let variant = variants(random.usize(1..=3)).nth(random.usize(..9)).unwrap();
+        control.switch(variant).unwrap();
+        // The period of the switches, and not a wait for an effect.
+        thread::sleep(Duration::from_micros(random.u64(..4000)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    #[test]
+    fn switches_lose_no_byte_and_close_no_connection(seed: u64) {
+        const CLIENTS: u64 = 6;
+        const SWITCHES: u64 = 100;
+        let (server, address) = start(Config::default(), || echo);
+        let is_done = AtomicBool::new(false);
+        let mut idle = connect(address);
+        let passed = thread::scope(|scope| {
+            let (control, is_done) = (server.control(), &is_done);
+            scope.spawn(move || {
+                switch_until(&control, is_done, &mut fastrand::Rng::with_seed(seed));
+            });
+            let server = &server;
+            let clients: Vec<_> = (1..=CLIENTS).map(|client| scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed.wrapping_add(client));
+                while server.stats().switches < SWITCHES {
+                    let bytes = random.choice([100, 10_000, 300_000]).unwrap();
+                    let bytes = std::iter::repeat_with(|| random.u8(..)).take(bytes);
+                    let data: Vec<u8> = bytes.collect();
+                    exchange(address, &data, random.u8(..4) == 0, &mut random);
+                }
+            })).collect();
+            let passed = clients.into_iter().all(|client| client.join().is_ok());
+            is_done.store(true, Ordering::SeqCst);
+            passed
+        });
+        if !passed {
+            // The end of the server would wait for a connection that a switch has left behind.
+            std::mem::forget(server);
+            panic!("a client failed");
+        }
+        // A connection without traffic has moved as well.
+        idle.write_all(b"idle").unwrap();
+        idle.read_exact(&mut [0; 4]).unwrap();
+        let stats = server.stats();
+        prop_assert_eq!((stats.panics, stats.idle_closed, stats.too_large), (0, 0, 0));
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn output_and_requests_in_progress_move() {
+    for from in variants(2) {
+        for to in variants(1).filter(|to| to.pattern != from.pattern) {
+            let Variant { pattern, mechanism, threads } = from;
+            let config = Config { pattern, mechanism, threads: Some(threads), ..Config::default() };
+            // Answers a request of four bytes by more than a socket takes.
+            const BYTES: usize = 8 << 20;
+            let (server, address) = start(config, || {
+                |exchange: &mut Exchange<'_>| {
+                    if exchange.input().len() >= 4 {
+                        exchange.consume(4);
+                        let end = exchange.output().len() + BYTES;
+                        exchange.output().resize(end, 7);
+                    }
+                }
+            });
+            let (mut pending, mut partial) = (connect(address), connect(address));
+            pending.write_all(b"full").unwrap();
+            partial.write_all(b"ha").unwrap();
+            pending.read_exact(&mut [0; 1]).unwrap();
+            server.control().switch(to).unwrap();
+            partial.write_all(b"lf").unwrap();
+            for (stream, left) in [(&mut pending, BYTES - 1), (&mut partial, BYTES)] {
+                stream.shutdown(Shutdown::Write).unwrap();
+                let mut received = Vec::new();
+                stream.read_to_end(&mut received).unwrap();
+                assert!(received.iter().all(|byte| *byte == 7));
+                assert_eq!(received.len(), left, "{from:?} to {to:?}");
+            }
+            assert_eq!(server.control().variant(), to);
+            server.stop(MINUTE);
+        }
+    }
+}
+
+/// The only thread runs a handler that waits. The switch adds a thread, which serves the rest.
+#[test]
+fn added_thread_serves_connections_while_a_handler_runs() {
+    for to in variants(2).filter(|to| to.pattern != Pattern::ThreadPerCore) {
+        let (go, may_go) = channel::<()>();
+        let may_go = Arc::new(std::sync::Mutex::new(may_go));
+        let (entered, has_entered) = channel();
+        let (server, address) =
+            start(Config { threads: Some(1), ..Config::default() }, move || {
+                let (may_go, entered) = (may_go.clone(), entered.clone());
+                move |exchange: &mut Exchange<'_>| {
+                    if exchange.input() == b"long" {
+                        entered.send(()).unwrap();
+                        may_go.lock().unwrap().recv_timeout(MINUTE).unwrap();
+                    }
+                    echo(exchange);
+                }
+            });
+        let (mut long, mut short) = (connect(address), connect(address));
+        long.write_all(b"long").unwrap();
+        has_entered.recv_timeout(MINUTE).unwrap();
+        server.control().switch(to).unwrap();
+        short.write_all(b"short").unwrap();
+        short.read_exact(&mut [0; 5]).unwrap_or_else(|e| panic!("{e} {to:?}"));
+        go.send(()).unwrap();
+        long.read_exact(&mut [0; 4]).unwrap();
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn server_stops_while_it_switches() {
+    for seed in 0..20 {
+        let (server, address) = start(Config::default(), || echo);
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (control, is_done) = (server.control(), &is_done);
+            scope.spawn(move || {
+                switch_until(&control, is_done, &mut fastrand::Rng::with_seed(seed));
+                assert!(control.is_over());
+                // A switch of a server that has ended has no effect.
+                control.switch(variants(3).next().unwrap()).unwrap();
+            });
+            let mut stream = connect(address);
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+            server.stop(MINUTE);
+            is_done.store(true, Ordering::SeqCst);
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+        });
+    }
+}
+
+#[test]
+fn load_counts_events_and_requests_of_the_present_threads() {
+    for variant in variants(2) {
+        let (server, address) = start(Config { threads: Some(1), ..Config::default() }, || {
+            |exchange: &mut Exchange<'_>| {
+                if exchange.input().starts_with(b"3") {
+                    exchange.count(3);
+                }
+                echo(exchange);
+            }
+        });
+        let mut control = server.control();
+        let mut stream = connect(address);
+        let mut talk = |message: &[u8]| {
+            stream.write_all(message).unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+        };
+        (0..10).for_each(|_| talk(b"x"));
+        let sum = |control: &mut Control| {
+            let load = control.load();
+            let numbers = load.threads.iter().map(|thread| (thread.requests, thread.events));
+            (load.variant, numbers.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)))
+        };
+        let (old, (requests, events)) = sum(&mut control);
+        assert_eq!((old.threads, requests), (1, 10));
+        assert!(events > 0);
+        control.switch(variant).unwrap();
+        while control.load().threads.len() < variant.threads {
+            thread::yield_now();
+        }
+        (0..10).for_each(|_| talk(b"3"));
+        let (new, (requests, events)) = sum(&mut control);
+        assert_eq!((new, requests), (variant, 30));
+        assert!(events > 0);
+        assert_eq!(server.stats().requests, 40);
+        let times = control.load().threads;
+        assert!(times.iter().all(|thread| thread.ran_ns.is_some() && thread.waited_ns.is_some()));
+        server.stop(MINUTE);
+    }
+}
+
+#[test]
+fn invalid_variant_changes_nothing() {
+    let (server, _) = start(Config { threads: Some(1), ..Config::default() }, || echo);
+    let control = server.control();
+    let before = control.variant();
+    for (pattern, threads) in [(Pattern::HalfSyncHalfAsync, 1), (Pattern::LeaderFollowers, 0)] {
+        let refused = control.switch(Variant { pattern, mechanism: Mechanism::Edge, threads });
+        assert!(matches!(refused, Err(Error::TooFewThreads { .. })));
+    }
+    assert_eq!(control.variant(), before);
+    assert_eq!(server.stats().switches, 0);
+}
