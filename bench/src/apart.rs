@@ -83,10 +83,10 @@ pub(crate) fn measure_each<S: Copy, L: Copy>(
     })
 }
 
-/// One thread and two threads, if the machine has CPUs for them.
-pub(crate) fn thread_counts(session: &Session) -> impl Iterator<Item = usize> + use<> {
+/// The powers of two from 1 to the number of CPUs of this process: 1 and 2 on two CPUs.
+pub(crate) fn thread_counts(session: &Session) -> impl Iterator<Item = usize> + Clone + use<> {
     let cpus = session.cpus;
-    [1, 2].into_iter().filter(move |&count| count <= cpus)
+    (0..usize::BITS).map(|power| 1 << power).take_while(move |&count| count <= cpus)
 }
 
 /// The names of the cases of [`measure_threads`].
@@ -94,7 +94,7 @@ pub(crate) fn thread_cases(session: &Session) -> Vec<String> {
     thread_counts(session).map(threads).collect()
 }
 
-/// Measures nanoseconds of subjects with one thread and with two, and emits their tables.
+/// Measures nanoseconds of subjects with each of [`thread_counts`], and emits their tables.
 pub(crate) fn measure_threads<S: ValueEnum + Copy>(
     session: &Session,
     bench: &'static str,

@@ -15,7 +15,7 @@ mod thread;
 pub(crate) mod tokio;
 
 use crate::Bench;
-use crate::apart::{self, Printed, RUN_MAX, count_workers, name, names};
+use crate::apart::{self, Printed, RUN_MAX, count_workers, name, names, thread_counts};
 use crate::child::Running;
 use crate::line::{cpus, pin};
 use crate::round::{Measured, Subject as Turn};
@@ -116,7 +116,7 @@ fn pipeline(session: &Session) -> Vec<Case> {
     let mut cases = Vec::new();
     for depth in depths {
         for (work, name) in [(Work::Plain, "plain"), (Work::Leave, "leave")] {
-            for workers in [1, 2] {
+            for workers in thread_counts(session) {
                 let name = format!("{name}, depth {depth}, {}", count_workers(workers));
                 cases.push(case(
                     name,
@@ -129,7 +129,8 @@ fn pipeline(session: &Session) -> Vec<Case> {
 }
 
 fn pingpong(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| case(count_workers(n), load(session, Work::Pingpong, n, 20_000, 50))).into()
+    let of = |n| case(count_workers(n), load(session, Work::Pingpong, n, 20_000, 50));
+    thread_counts(session).map(of).collect()
 }
 
 fn stream(session: &Session) -> Vec<Case> {
@@ -144,7 +145,8 @@ fn stream(session: &Session) -> Vec<Case> {
 }
 
 fn spawn(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| case(count_workers(n), load(session, Work::Spawn, n, 20_000, 200))).into()
+    let of = |n| case(count_workers(n), load(session, Work::Spawn, n, 20_000, 200));
+    thread_counts(session).map(of).collect()
 }
 
 fn memory(session: &Session) -> Vec<Case> {
@@ -176,7 +178,7 @@ fn monitor(session: &Session) -> Vec<Case> {
                 .collect(),
         }
     };
-    [1, 2].map(by_workers).into()
+    thread_counts(session).map(by_workers).collect()
 }
 
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {

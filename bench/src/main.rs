@@ -5,7 +5,7 @@
 //! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
 //! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
 //! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `probe`, `trace`, `sim` and `verify`.
-//! `figure` draws some of the results. The book's pages `measuring.md` and `measuring-libraries.md`
+//! `compare` compares two builds of the bench, and `figure` draws some of the results. The book's pages `measuring.md` and `measuring-libraries.md`
 //! describe each bench.
 //!
 //! # Model
@@ -27,6 +27,7 @@ mod apart;
 mod child;
 mod claim_phase;
 mod clustered;
+mod compare;
 mod corebeat;
 mod figure;
 mod go;
@@ -141,6 +142,8 @@ struct Options {
 /// The hidden parts are the programs that benches start as child processes.
 #[derive(Subcommand)]
 enum Part {
+    /// Compare two builds of this program row by row
+    Compare(compare::Options),
     /// Draw the figures of the book from rows on standard input
     Figure(figure::Options),
     #[command(hide = true)]
@@ -155,6 +158,7 @@ enum Part {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.part {
+        Some(Part::Compare(options)) => compare::main(&options),
         Some(Part::Figure(options)) => figure::main(&options),
         Some(Part::Load(options)) => load::main(&options),
         Some(Part::Knob(options)) => knob::main(&options),

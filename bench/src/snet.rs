@@ -16,7 +16,7 @@ mod thread;
 mod tokio;
 
 use crate::Bench;
-use crate::apart::{self, count_workers, names};
+use crate::apart::{self, count_workers, names, thread_counts};
 use crate::line::{cpus, pin};
 use crate::program::Agreement;
 use crate::round::{Measured, Subject as Turn};
@@ -108,7 +108,10 @@ fn replication(session: &Session) -> Vec<Case> {
         let load = Load { depth, ..load(session, Work::Replication, workers, records, records) };
         case(format!("depth {depth}, {}", count_workers(workers)), load)
     };
-    depths.into_iter().flat_map(|depth| [1, 2].map(|n| by_workers(depth, n))).collect()
+    depths
+        .into_iter()
+        .flat_map(|depth| thread_counts(session).map(move |n| by_workers(depth, n)))
+        .collect()
 }
 
 fn synchronisation(session: &Session) -> Vec<Case> {
@@ -117,7 +120,8 @@ fn synchronisation(session: &Session) -> Vec<Case> {
         let name = format!("{what}{count} times, {}", count_workers(workers));
         case(name, load(session, work, workers, count, count))
     };
-    let timed = counts.into_iter().flat_map(|n| [1, 2].map(|workers| (n, workers)));
+    let timed =
+        counts.into_iter().flat_map(|n| thread_counts(session).map(move |workers| (n, workers)));
     let timed = timed.map(|(n, workers)| of(Work::Synchronisation, "", n, workers));
     timed.chain(counts.map(|n| of(Work::Memory, "memory, ", n, 2))).collect()
 }
@@ -171,7 +175,8 @@ fn format(session: &Session) -> Vec<Case> {
 }
 
 fn call(session: &Session) -> Vec<Case> {
-    [1, 2].map(|n| case(count_workers(n), load(session, Work::Box, n, 100_000, 100))).into()
+    let of = |n| case(count_workers(n), load(session, Work::Box, n, 100_000, 100));
+    thread_counts(session).map(of).collect()
 }
 
 fn load(session: &Session, work: Work, workers: usize, count: u64, quick: u64) -> Load {
