@@ -4,7 +4,9 @@
 use corebeat_command::Failure;
 use corebeat_daemon::Options as How;
 
+// The struct of all options of the command has a group of the same name.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Options {}
 
 pub(super) struct Outlets;

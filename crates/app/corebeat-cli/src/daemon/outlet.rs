@@ -9,7 +9,9 @@ use corebeat_linux::state_dir;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+// The struct of all options of the command has a group of the same name.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Options {
     /// Record the last day in this folder, for 'corebeat report' and the web page [default folder:
     /// $COREBEAT_STATE_DIR, else /var/lib/corebeat (root) or $XDG_STATE_HOME/corebeat]
