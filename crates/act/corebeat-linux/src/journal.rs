@@ -86,6 +86,10 @@ pub(crate) struct Start {
     host: String,
     boot: String,
     pid_namespace: String,
+    /// Start times of threads are shifted in another time namespace. `None` before Linux 5.6, and
+    /// in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_namespace: Option<String>,
 }
 
 /// One change of one thread.
@@ -210,21 +214,34 @@ impl Start {
             what: "a journal of changes".into(),
             how: format!("{BOOT} cannot be read ({e}): mount /proc without 'subset=pid'"),
         })?;
+        let namespace = |kind: &str| {
+            let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
+            link.map(|p| p.to_string_lossy().into_owned()).ok()
+        };
         Ok(Start {
             version: VERSION,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             boot: boot.trim().to_owned(),
-            pid_namespace: std::fs::read_link("/proc/self/ns/pid")
-                .map(|p| p.to_string_lossy().into_owned())
-                .unwrap_or_default(),
+            pid_namespace: namespace("pid").unwrap_or_default(),
+            time_namespace: namespace("time"),
         })
     }
 
-    /// Whether the numbers of the journal are those of another host or PID namespace than
-    /// `current`. A namespace of an earlier boot has ended.
-    fn is_elsewhere(&self, current: &Start) -> bool {
-        self.host != current.host
-            || (self.boot == current.boot && self.pid_namespace != current.pid_namespace)
+    /// Returns the place of the journal, if its numbers and times are not those of `current`. A
+    /// namespace of an earlier boot has ended.
+    fn elsewhere(&self, current: &Start) -> Option<String> {
+        let Start { host, pid_namespace, .. } = self;
+        let is_of_boot = self.boot == current.boot;
+        match (&self.time_namespace, &current.time_namespace) {
+            _ if *host != current.host => Some(format!("host, {host}")),
+            _ if is_of_boot && *pid_namespace != current.pid_namespace => {
+                Some(format!("PID namespace, {pid_namespace}"))
+            }
+            (Some(time), Some(now)) if is_of_boot && time != now => {
+                Some(format!("time namespace, {time}"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -438,20 +455,16 @@ impl Left {
     }
 
     /// A journal from elsewhere. Its numbers of threads belong to other threads here.
-    fn elsewhere(start: &Start, is_live: bool) -> Left {
-        let Start { host, pid_namespace, .. } = start;
+    fn elsewhere(place: &str, is_live: bool) -> Left {
         let (not, remedy) = match is_live {
             true => ("listed", "run 'corebeat status' there"),
             false => (
                 "used",
-                "run 'corebeat restore' there, or remove the journal if all processes there have \
-                 ended",
+                "run 'corebeat restore' there, or remove the journal if all changed processes \
+                 have ended",
             ),
         };
-        let problem = format!(
-            "is not {not}: it is from another PID namespace or host, {pid_namespace} of {host}; \
-             {remedy}"
-        );
+        let problem = format!("is not {not}: it is from another {place}; {remedy}");
         Left { is_live, problem: Some(problem), ..Left::default() }
     }
 }
@@ -530,9 +543,9 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
     let parsed = parse(&text);
     if is_live {
         if let Some(Some(Record::Start(start))) = parsed.records.first()
-            && start.is_elsewhere(current)
+            && let Some(place) = start.elsewhere(current)
         {
-            return Ok(Some(Left::elsewhere(start, is_live)));
+            return Ok(Some(Left::elsewhere(&place, is_live)));
         }
         // The owner may have rewritten the end of the text meanwhile: no problem is reported.
         return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem: None }));
@@ -548,8 +561,8 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             start.version
         ));
     }
-    if start.is_elsewhere(current) {
-        return Ok(Some(Left::elsewhere(start, is_live)));
+    if let Some(place) = start.elsewhere(current) {
+        return Ok(Some(Left::elsewhere(&place, is_live)));
     }
     if start.boot.is_empty() {
         return unusable("it does not name the boot of its changes".into());
