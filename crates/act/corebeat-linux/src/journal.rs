@@ -33,7 +33,7 @@ use crate::team;
 use corebeat_machine::ThreadId;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -332,6 +332,35 @@ impl Directory {
         fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(wrong)?;
         Ok(fd.into())
     }
+
+    /// Returns the names of the journals. If `removes` is set, removes incomplete rewritten ones.
+    fn journals(&self, removes: bool) -> Result<Vec<OsString>, Error> {
+        let entries = std::fs::read_dir(&self.path)
+            .map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        // The writers of these files held the lock of the folder: they were killed while rewriting.
+        let is_rewritten = |n: &&OsString| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes());
+        names.iter().filter(|n| removes && is_rewritten(n)).for_each(|name| self.remove(name));
+        names.retain(|n| n.as_bytes().ends_with(SUFFIX.as_bytes()));
+        Ok(names)
+    }
+
+    /// Reads a journal. `None` if it is empty, missing or from an earlier boot of this host.
+    fn left(&self, name: &OsStr, current: &Start) -> Option<Left> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let left = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => read(fd, current),
+            Err(rustix::io::Errno::NOENT) => return None,
+            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
+            Err(e) => Err(e.into()),
+        };
+        left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))))
+    }
+
+    fn remove(&self, name: &OsStr) {
+        let _ = fs::unlinkat(&self.fd, name, AtFlags::empty());
+    }
 }
 
 /// A journal in use. A dropped journal stays on disk; [`Journal::remove`] removes it.
@@ -438,6 +467,7 @@ pub(crate) fn owner(journal: &Path) -> Option<ThreadId> {
 /// A journal found in the state folder.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
+    pub(crate) path: PathBuf,
     /// Whether the owner runs.
     pub(crate) is_live: bool,
     /// Changes of the owner.
@@ -469,48 +499,44 @@ impl Left {
     }
 }
 
-/// Calls `undo` for each journal of a folder. Removes journals for which `undo` returns true, and
-/// journals from before the last boot. If `removes` is not set, changes nothing.
-pub(crate) fn for_each_left(
-    dir: &Path,
-    removes: bool,
-    mut undo: impl FnMut(&Path, Left) -> bool,
-) -> Result<(), Error> {
-    let Some(directory) = Directory::open(dir)? else { return Ok(()) };
-    process::check_namespace()?;
-    let entries =
-        std::fs::read_dir(dir).map_err(|source| Error::Read { path: dir.to_owned(), source })?;
-    let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
-    names.sort();
-    // The writers of these files held the lock of the folder: they were killed while rewriting.
-    let is_rewritten = |n: &&OsString| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes());
-    for name in names.iter().filter(|n| removes && is_rewritten(n)) {
-        let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
-    }
-    names.retain(|n| n.as_bytes().ends_with(SUFFIX.as_bytes()));
-    if names.is_empty() {
-        return Ok(());
-    }
-    let current = Start::current()?;
-    for name in names {
-        let path = dir.join(&name);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let left = match fs::openat(&directory.fd, name.as_os_str(), flags, Mode::empty()) {
-            Ok(fd) => read(fd, &current),
-            Err(rustix::io::Errno::NOENT) => continue,
-            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
-            Err(e) => Err(e.into()),
-        };
-        let mut left =
-            left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))));
-        if let Some(problem) = left.as_mut().and_then(|left| left.problem.as_mut()) {
-            *problem = format!("the journal {} {problem}", path.display());
+/// The journals of a folder, which stays locked. A missing folder holds no journals.
+#[derive(Default)]
+pub(crate) struct Found {
+    directory: Option<Directory>,
+    pub(crate) journals: Vec<Left>,
+}
+
+impl Found {
+    /// Reads the journals. If `removes` is set, removes those from before the last boot.
+    pub(crate) fn read(dir: &Path, removes: bool) -> Result<Found, Error> {
+        let Some(directory) = Directory::open(dir)? else { return Ok(Found::default()) };
+        process::check_namespace()?;
+        let names = directory.journals(removes)?;
+        let mut journals = vec![];
+        if !names.is_empty() {
+            let current = Start::current()?;
+            for name in names {
+                let path = dir.join(&name);
+                match directory.left(&name, &current) {
+                    Some(left) => {
+                        let about = |why| format!("the journal {} {why}", path.display());
+                        let problem = left.problem.map(about);
+                        journals.push(Left { path, problem, ..left });
+                    }
+                    None if removes => directory.remove(&name),
+                    None => {}
+                }
+            }
         }
-        if left.is_none_or(|left| undo(&path, left)) && removes {
-            let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
+        Ok(Found { directory: Some(directory), journals })
+    }
+
+    /// Removes a journal whose changes are undone.
+    pub(crate) fn remove(&self, left: &Left) {
+        if let Some((directory, name)) = self.directory.as_ref().zip(left.path.file_name()) {
+            directory.remove(name);
         }
     }
-    Ok(())
 }
 
 /// Reads a journal. `None` if it is empty or from an earlier boot of this host.
@@ -548,7 +574,7 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             return Ok(Some(Left::elsewhere(&place, is_live)));
         }
         // The owner may have rewritten the end of the text meanwhile: no problem is reported.
-        return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem: None }));
+        return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), ..Left::default() }));
     }
     let start = match parsed.records.first() {
         None => return Ok(None),
@@ -578,7 +604,7 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             parsed.damaged().len()
         )),
     };
-    Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem }))
+    Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem, ..Left::default() }))
 }
 
 #[cfg(test)]
