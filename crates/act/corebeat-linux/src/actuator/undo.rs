@@ -132,8 +132,8 @@ fn undo_all<'l>(journals: impl IntoIterator<Item = &'l Left>, mode: Mode) -> Vec
 /// A change can be undone once the changes that others made on top of it are: a value that another
 /// Corebeat has changed since, or a group with a group of another Corebeat below. Each ledger may
 /// have changes on top of those of every other one, so there is no right order of ledgers. They are
-/// tried repeatedly instead. A program has at most one group of each Corebeat, so a pass for each
-/// ledger suffices.
+/// tried repeatedly instead. A ledger has at most one entry for a value, and one group around a
+/// process, so a pass for each ledger suffices.
 fn undo_ledgers<'l>(
     ledgers: impl IntoIterator<Item = &'l Ledger>,
     mode: Mode,
@@ -141,15 +141,18 @@ fn undo_ledgers<'l>(
     let mut host = Host { mode, values: HashMap::new(), removed: vec![], disabled: vec![] };
     let mut all: Vec<Undo> = ledgers.into_iter().map(Undo::new).collect();
     for _ in 0..all.len() {
-        let progressed = all.iter_mut().map(|undo| undo.pass(&mut host)).filter(|&p| p).count();
-        if progressed == 0 {
+        let mut has_progress = false;
+        for undo in &mut all {
+            has_progress |= undo.pass(&mut host);
+        }
+        if !has_progress {
             break;
         }
     }
     all.into_iter().map(|undo| undo.end(mode)).collect()
 }
 
-/// What the changes that are undone already have made of the host.
+/// Effects of the changes that are undone already, of any ledger.
 struct Host {
     mode: Mode,
     /// Values that a report assumes to be restored.
@@ -222,7 +225,7 @@ impl<'l> Undo<'l> {
         Undo { ledger, done: HashSet::new(), restored: Restored::default(), complete: true }
     }
 
-    /// Undoes what can be undone now. What is left may be undone by the next pass. Returns whether
+    /// Undoes the changes that can be undone now. The next pass may undo others. Returns whether
     /// something was undone.
     fn pass(&mut self, host: &mut Host) -> bool {
         let undone = self.restored.undone.len();
@@ -233,7 +236,7 @@ impl<'l> Undo<'l> {
         self.restored.undone.len() > undone
     }
 
-    /// Undoes what does not depend on other ledgers.
+    /// Undoes the changes that do not depend on other ledgers.
     fn end(mut self, mode: Mode) -> (Restored, bool) {
         self.stopped(mode);
         self.teams(mode);

@@ -311,6 +311,20 @@ fn value_that_a_cut_or_damaged_journal_lacks_is_not_attributed_to_another_progra
 }
 
 #[test]
+fn value_that_another_journal_restores_is_not_reported() {
+    let (batch, idle) = (libc::SCHED_BATCH, libc::SCHED_IDLE);
+    for [first, second] in [["a.journal", "b.journal"], ["b.journal", "a.journal"]] {
+        let scene = Scene::new();
+        let set = |old, new| changed(scene.thread, old, new) + &done();
+        scene.write(first, here() + &set(batch, idle) + &set(idle, batch));
+        scene.write(second, here() + &set(batch, 0));
+        let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+        assert_eq!((restored.undone.len(), restored.left.len(), kept), (1, 0, 0), "{restored:?}");
+        assert_eq!(eyes::settings_of(scene.thread.tid).policy, batch as u32);
+    }
+}
+
+#[test]
 fn journal_with_a_file_that_is_no_team_channel_removes_nothing() {
     let scene = Scene::new();
     let file = scene.dir.path().join("corebeat-team-1");
