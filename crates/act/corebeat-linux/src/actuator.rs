@@ -50,6 +50,7 @@ pub struct Actuator {
     no_freezer_reason: Option<String>,
     /// Time to wait for the lock of a control group.
     lock_timeout: Duration,
+    keeps_changes: bool,
 }
 
 /// Settings of a program, which also hold for threads that start later.
@@ -86,6 +87,7 @@ impl Actuator {
             programs: HashMap::new(),
             no_freezer_reason: None,
             lock_timeout: cgroup::LOCK_TIMEOUT,
+            keeps_changes: false,
         }
     }
 
@@ -214,16 +216,29 @@ impl Actuator {
         if frozen { self.set_frozen(program, true, threads).map(drop) } else { Ok(()) }
     }
 
-    /// Undoes all changes. Removes the journal unless some changes could not be undone.
+    /// Undoes all changes. Removes the journal unless some changes could not be undone. If a
+    /// control group was in one of another Corebeat, also undoes the changes of Corebeats that have
+    /// ended: a Corebeat cannot remove a group that has another one below.
     pub fn restore(&mut self) -> Restored {
-        let (restored, complete) = undo(&self.ledger, Mode::Undo(self.lock_timeout));
+        let (mut restored, complete) = undo(&self.ledger, Mode::Undo(self.lock_timeout));
+        let is_nested = self.ledger.groups().iter().any(|group| cgroup::is_nested(group));
         self.ledger = Ledger::default();
         self.programs.clear();
+        self.keeps_changes |= !complete;
         if let Some(journal) = self.journal.take().filter(|_| complete) {
             // If removing fails, the next restore finds changes that are undone already.
             let _ = journal.remove();
         }
+        if let Some(others) = is_nested.then(|| restore_all(&self.dir)).and_then(Result::ok) {
+            restored.undone.extend(others.restored.undone);
+        }
         restored
+    }
+
+    /// Returns whether [`Actuator::restore`] left changes, and a journal for a later
+    /// [`restore_all`].
+    pub fn keeps_changes(&self) -> bool {
+        self.keeps_changes
     }
 
     /// Undoes all changes to one program. Changes that cannot be undone now are tried again by

@@ -397,16 +397,16 @@ pub(crate) fn parent_of_own(path: &Path) -> Result<Option<&Path>, String> {
                 .into());
         }
     };
-    let is_ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(PREFIX));
     let is_group = meta.is_dir() && is_group(path);
-    let parent = path.parent().filter(|_| is_ours && is_group);
+    let parent = path.parent().filter(|_| is_named_as_own(path) && is_group);
     parent.map(Some).ok_or_else(|| "the path is not a control group of Corebeat".into())
 }
 
-/// Returns whether a group of Corebeat exists, or why [`remove`] would not remove it.
-pub(crate) fn is_removable(path: &Path) -> Result<bool, String> {
+/// Returns whether a group of Corebeat exists, or why [`remove`] would not remove it after the
+/// groups `removed`.
+pub(crate) fn is_removable(path: &Path, removed: &[PathBuf]) -> Result<bool, String> {
     let exists = parent_of_own(path)?.is_some();
-    occupied(path).map_or(Ok(exists), Err)
+    occupied(path, removed).map_or(Ok(exists), Err)
 }
 
 /// Returns the groups that a program has created below its group, each before those in it.
@@ -422,18 +422,32 @@ fn below(path: &Path) -> Vec<PathBuf> {
     groups.split_off(1)
 }
 
-/// Returns why a group cannot be removed, if a process is in a group below it.
-fn occupied(path: &Path) -> Option<String> {
-    below(path).into_iter().find_map(|group| {
+/// Returns why a group cannot be removed after the groups `removed`, if a process is in a group
+/// below it.
+fn occupied(path: &Path, removed: &[PathBuf]) -> Option<String> {
+    below(path).into_iter().filter(|group| !removed.contains(group)).find_map(|group| {
         let tid = *members(&group).first()?;
         let name = read_text(format!("/proc/{tid}/comm")).unwrap_or_default();
+        let (creator, remedy) = match is_named_as_own(&group) {
+            true => ("Corebeat", "end that Corebeat"),
+            false => ("program", "end the process or move it to another group"),
+        };
         Some(format!(
-            "process {tid} ({}) is in the group {} below it, which another program created; end \
-             the process or move it to another group, then run 'corebeat restore'",
+            "process {tid} ({}) is in the group {} below it, which another {creator} created; \
+             {remedy}, then run 'corebeat restore'",
             name.trim_end(),
             group.display()
         ))
     })
+}
+
+fn is_named_as_own(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+}
+
+/// Returns whether a group of Corebeat is in another one.
+pub(crate) fn is_nested(path: &Path) -> bool {
+    path.ancestors().skip(1).any(is_named_as_own)
 }
 
 /// Moves all processes of a group of Corebeat to the parent group and removes the group, with empty
@@ -467,17 +481,17 @@ pub(crate) fn remove(path: &Path) -> Result<bool, String> {
         }
         std::thread::sleep(Duration::from_millis(round.min(20).into()));
     }
-    let cause = occupied(path).or(problem.map(|e| e.to_string()));
+    let cause = occupied(path, &[]).or(problem.map(|e| e.to_string()));
     Err(cause.unwrap_or_else(|| "the group does not become empty".into()))
 }
 
 /// Returns whether the cpu controller is enabled for the children of this group, and no Corebeat
 /// uses it after these groups are removed. Without permission to disable the controller, this
 /// Corebeat cannot have enabled it.
-pub(crate) fn is_unused(path: &Path, removed: &[&Path]) -> bool {
+pub(crate) fn is_unused(path: &Path, removed: &[PathBuf]) -> bool {
     magic(path) == Some(MAGIC_V2)
         && is_on(path)
-        && !own_children(path).iter().any(|child| !removed.contains(&child.as_path()))
+        && !own_children(path).iter().any(|child| !removed.contains(child))
         && access(path.join(CHILDREN), Access::WRITE_OK).is_ok()
 }
 
@@ -495,9 +509,8 @@ fn is_on(dir: &Path) -> bool {
 
 /// Returns the groups of Corebeats in a group.
 fn own_children(dir: &Path) -> Vec<PathBuf> {
-    let is_own = |e: &fs::DirEntry| e.file_name().to_string_lossy().starts_with(PREFIX);
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter(is_own).map(|e| e.path()).collect()
+    entries.map(|e| e.path()).filter(|path| is_named_as_own(path)).collect()
 }
 
 fn put(dir: &Path, file: &str, text: &str) -> Result<(), Error> {

@@ -33,7 +33,7 @@ use crate::team;
 use corebeat_machine::ThreadId;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -86,6 +86,10 @@ pub(crate) struct Start {
     host: String,
     boot: String,
     pid_namespace: String,
+    /// Start times of threads are shifted in another time namespace. `None` before Linux 5.6, and
+    /// in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_namespace: Option<String>,
 }
 
 /// One change of one thread.
@@ -210,21 +214,34 @@ impl Start {
             what: "a journal of changes".into(),
             how: format!("{BOOT} cannot be read ({e}): mount /proc without 'subset=pid'"),
         })?;
+        let namespace = |kind: &str| {
+            let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
+            link.map(|p| p.to_string_lossy().into_owned()).ok()
+        };
         Ok(Start {
             version: VERSION,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             boot: boot.trim().to_owned(),
-            pid_namespace: std::fs::read_link("/proc/self/ns/pid")
-                .map(|p| p.to_string_lossy().into_owned())
-                .unwrap_or_default(),
+            pid_namespace: namespace("pid").unwrap_or_default(),
+            time_namespace: namespace("time"),
         })
     }
 
-    /// Whether the numbers of the journal are those of another host or PID namespace than
-    /// `current`. A namespace of an earlier boot has ended.
-    fn is_elsewhere(&self, current: &Start) -> bool {
-        self.host != current.host
-            || (self.boot == current.boot && self.pid_namespace != current.pid_namespace)
+    /// Returns the place of the journal, if its numbers and times are not those of `current`. A
+    /// namespace of an earlier boot has ended.
+    fn elsewhere(&self, current: &Start) -> Option<String> {
+        let Start { host, pid_namespace, .. } = self;
+        let is_of_boot = self.boot == current.boot;
+        match (&self.time_namespace, &current.time_namespace) {
+            _ if *host != current.host => Some(format!("host, {host}")),
+            _ if is_of_boot && *pid_namespace != current.pid_namespace => {
+                Some(format!("PID namespace, {pid_namespace}"))
+            }
+            (Some(time), Some(now)) if is_of_boot && time != now => {
+                Some(format!("time namespace, {time}"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -314,6 +331,35 @@ impl Directory {
         let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(wrong)?;
         fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(wrong)?;
         Ok(fd.into())
+    }
+
+    /// Returns the names of the journals. If `removes` is set, removes incomplete rewritten ones.
+    fn journals(&self, removes: bool) -> Result<Vec<OsString>, Error> {
+        let entries = std::fs::read_dir(&self.path)
+            .map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        // The writers of these files held the lock of the folder: they were killed while rewriting.
+        let is_rewritten = |n: &&OsString| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes());
+        names.iter().filter(|n| removes && is_rewritten(n)).for_each(|name| self.remove(name));
+        names.retain(|n| n.as_bytes().ends_with(SUFFIX.as_bytes()));
+        Ok(names)
+    }
+
+    /// Reads a journal. `None` if it is empty, missing or from an earlier boot of this host.
+    fn left(&self, name: &OsStr, current: &Start) -> Option<Left> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let left = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => read(fd, current),
+            Err(rustix::io::Errno::NOENT) => return None,
+            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
+            Err(e) => Err(e.into()),
+        };
+        left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))))
+    }
+
+    fn remove(&self, name: &OsStr) {
+        let _ = fs::unlinkat(&self.fd, name, AtFlags::empty());
     }
 }
 
@@ -421,6 +467,7 @@ pub(crate) fn owner(journal: &Path) -> Option<ThreadId> {
 /// A journal found in the state folder.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
+    pub(crate) path: PathBuf,
     /// Whether the owner runs.
     pub(crate) is_live: bool,
     /// Changes of the owner.
@@ -438,66 +485,58 @@ impl Left {
     }
 
     /// A journal from elsewhere. Its numbers of threads belong to other threads here.
-    fn elsewhere(start: &Start, is_live: bool) -> Left {
-        let Start { host, pid_namespace, .. } = start;
+    fn elsewhere(place: &str, is_live: bool) -> Left {
         let (not, remedy) = match is_live {
             true => ("listed", "run 'corebeat status' there"),
             false => (
                 "used",
-                "run 'corebeat restore' there, or remove the journal if all processes there have \
-                 ended",
+                "run 'corebeat restore' there, or remove the journal if all changed processes \
+                 have ended",
             ),
         };
-        let problem = format!(
-            "is not {not}: it is from another PID namespace or host, {pid_namespace} of {host}; \
-             {remedy}"
-        );
+        let problem = format!("is not {not}: it is from another {place}; {remedy}");
         Left { is_live, problem: Some(problem), ..Left::default() }
     }
 }
 
-/// Calls `undo` for each journal of a folder. Removes journals for which `undo` returns true, and
-/// journals from before the last boot. If `removes` is not set, changes nothing.
-pub(crate) fn for_each_left(
-    dir: &Path,
-    removes: bool,
-    mut undo: impl FnMut(&Path, Left) -> bool,
-) -> Result<(), Error> {
-    let Some(directory) = Directory::open(dir)? else { return Ok(()) };
-    process::check_namespace()?;
-    let entries =
-        std::fs::read_dir(dir).map_err(|source| Error::Read { path: dir.to_owned(), source })?;
-    let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
-    names.sort();
-    // The writers of these files held the lock of the folder: they were killed while rewriting.
-    let is_rewritten = |n: &&OsString| n.as_bytes().ends_with(REWRITTEN_SUFFIX.as_bytes());
-    for name in names.iter().filter(|n| removes && is_rewritten(n)) {
-        let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
-    }
-    names.retain(|n| n.as_bytes().ends_with(SUFFIX.as_bytes()));
-    if names.is_empty() {
-        return Ok(());
-    }
-    let current = Start::current()?;
-    for name in names {
-        let path = dir.join(&name);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let left = match fs::openat(&directory.fd, name.as_os_str(), flags, Mode::empty()) {
-            Ok(fd) => read(fd, &current),
-            Err(rustix::io::Errno::NOENT) => continue,
-            Err(rustix::io::Errno::LOOP) => Ok(Some(Left::unusable("it is a symbolic link"))),
-            Err(e) => Err(e.into()),
-        };
-        let mut left =
-            left.unwrap_or_else(|e| Some(Left::unusable(format!("it cannot be read: {e}"))));
-        if let Some(problem) = left.as_mut().and_then(|left| left.problem.as_mut()) {
-            *problem = format!("the journal {} {problem}", path.display());
+/// The journals of a folder, which stays locked. A missing folder holds no journals.
+#[derive(Default)]
+pub(crate) struct Found {
+    directory: Option<Directory>,
+    pub(crate) journals: Vec<Left>,
+}
+
+impl Found {
+    /// Reads the journals. If `removes` is set, removes those from before the last boot.
+    pub(crate) fn read(dir: &Path, removes: bool) -> Result<Found, Error> {
+        let Some(directory) = Directory::open(dir)? else { return Ok(Found::default()) };
+        process::check_namespace()?;
+        let names = directory.journals(removes)?;
+        let mut journals = vec![];
+        if !names.is_empty() {
+            let current = Start::current()?;
+            for name in names {
+                let path = dir.join(&name);
+                match directory.left(&name, &current) {
+                    Some(left) => {
+                        let about = |why| format!("the journal {} {why}", path.display());
+                        let problem = left.problem.map(about);
+                        journals.push(Left { path, problem, ..left });
+                    }
+                    None if removes => directory.remove(&name),
+                    None => {}
+                }
+            }
         }
-        if left.is_none_or(|left| undo(&path, left)) && removes {
-            let _ = fs::unlinkat(&directory.fd, name.as_os_str(), AtFlags::empty());
+        Ok(Found { directory: Some(directory), journals })
+    }
+
+    /// Removes a journal whose changes are undone.
+    pub(crate) fn remove(&self, left: &Left) {
+        if let Some((directory, name)) = self.directory.as_ref().zip(left.path.file_name()) {
+            directory.remove(name);
         }
     }
-    Ok(())
 }
 
 /// Reads a journal. `None` if it is empty or from an earlier boot of this host.
@@ -530,12 +569,12 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
     let parsed = parse(&text);
     if is_live {
         if let Some(Some(Record::Start(start))) = parsed.records.first()
-            && start.is_elsewhere(current)
+            && let Some(place) = start.elsewhere(current)
         {
-            return Ok(Some(Left::elsewhere(start, is_live)));
+            return Ok(Some(Left::elsewhere(&place, is_live)));
         }
         // The owner may have rewritten the end of the text meanwhile: no problem is reported.
-        return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem: None }));
+        return Ok(Some(Left { is_live, ledger: parsed.into_ledger(), ..Left::default() }));
     }
     let start = match parsed.records.first() {
         None => return Ok(None),
@@ -548,8 +587,8 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             start.version
         ));
     }
-    if start.is_elsewhere(current) {
-        return Ok(Some(Left::elsewhere(start, is_live)));
+    if let Some(place) = start.elsewhere(current) {
+        return Ok(Some(Left::elsewhere(&place, is_live)));
     }
     if start.boot.is_empty() {
         return unusable("it does not name the boot of its changes".into());
@@ -565,7 +604,7 @@ fn read(fd: OwnedFd, current: &Start) -> io::Result<Option<Left>> {
             parsed.damaged().len()
         )),
     };
-    Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem }))
+    Ok(Some(Left { is_live, ledger: parsed.into_ledger(), problem, ..Left::default() }))
 }
 
 #[cfg(test)]

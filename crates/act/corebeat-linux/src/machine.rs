@@ -185,6 +185,12 @@ impl LinuxMachine {
         self.actuators.release(program)
     }
 
+    /// Returns whether [`Machine::restore`] left changes, which the next
+    /// [`restore_all`](crate::restore_all) tries to undo.
+    pub fn keeps_changes(&self) -> bool {
+        self.actuators.keep_changes()
+    }
+
     /// Returns whether a process of the program still runs. A zombie process has ended.
     pub fn is_alive(&self, program: ProgramId) -> bool {
         self.watched.programs.get(&program).is_some_and(Program::is_alive)

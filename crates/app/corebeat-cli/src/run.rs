@@ -109,13 +109,11 @@ enum Subject {
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
-    match text.parse::<i64>() {
-        Ok(number) => match i32::try_from(number) {
-            Ok(pid @ 1..) => Ok(Subject::Number(pid)),
-            _ => Err(format!("{number} is no process number; write a number from 'ps -e'")),
-        },
-        Err(_) if text.is_empty() => Err("write the number or the name of a process".into()),
-        Err(_) => Ok(Subject::Name(text.into())),
+    match text.parse::<i32>() {
+        _ if text.is_empty() => Err("write the number or the name of a process".into()),
+        _ if !text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Subject::Name(text.into())),
+        Ok(pid @ 1..) => Ok(Subject::Number(pid)),
+        _ => Err(format!("{text} is no process number; write a number from 'ps -e'")),
     }
 }
 

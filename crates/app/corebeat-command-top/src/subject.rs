@@ -51,13 +51,15 @@ impl Subjects {
             own_cpu_s: 0.0,
         };
         for text in requested {
-            match text.parse::<i32>() {
-                Ok(pid) => {
+            // Digits only: the parser also accepts a sign.
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            match text.parse::<i32>().ok().filter(|_| is_number) {
+                Some(pid) => {
                     if subjects.numbers.insert(pid) {
                         subjects.begin(pid, machine)?;
                     }
                 }
-                Err(_) => {
+                None => {
                     if !processes().into_iter().any(|pid| has_name(pid, [text])) {
                         return Err(Failure::usage(format!(
                             "there is no process named '{text}'; write a number or a name from \

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 /// Default slice of coscheduling, in milliseconds.
@@ -158,7 +159,9 @@ fn is_escaped(rest: &[u8]) -> bool {
 }
 
 /// Runs programs to their ends under a policy. Returns the status of the first program that failed,
-/// else that of the last one, and the report. Every change is undone.
+/// else that of the last one, and the report. Every change is undone. For processes that ran
+/// already, the status is 0, or 125 if a change could not be undone: the report has a note, and the
+/// next [`restore_killed`] tries again.
 ///
 /// # Errors
 /// A program cannot be started: the others are killed. The programs cannot be observed: they
@@ -197,7 +200,11 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     }
     let (status, programs) = match attach.is_empty() {
         true => started(&mut supervisor, &commands, &run, takes_turns)?,
-        false => (ExitStatus::default(), attached(&mut supervisor, &attach, &run, end_ns)),
+        false => {
+            let code = if supervisor.machine().keeps_changes() { CHANGES_LEFT } else { 0 };
+            let programs = attached(&mut supervisor, &attach, &run, end_ns);
+            (ExitStatus::from_raw(code << 8), programs)
+        }
     };
     let ended = match attach.is_empty() {
         true => Ended::from(status),
@@ -380,6 +387,9 @@ fn hold(
     supervisor.control.set_policies(policies);
     Ok(Held { supervisor, ids, answers })
 }
+
+/// Exit status of a run that leaves changes to processes that it has not started.
+const CHANGES_LEFT: i32 = 125;
 
 /// Begin of the note about a change that is not undone.
 pub const NOT_RESTORED: &str = "not restored: ";

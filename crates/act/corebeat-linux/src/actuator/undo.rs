@@ -4,14 +4,14 @@ use super::plan::{change, has_ended};
 use super::setting::{self, Kind, Setting};
 use crate::Error;
 use crate::cgroup;
-use crate::journal::{self, Entry, Ledger};
+use crate::journal::{self, Entry, Found, Ledger, Left};
 use crate::process::{self, SEARCHES_MAX, family, is_gone, is_halted, is_same, thread_id, threads};
 use crate::team;
 use corebeat_machine::{Restored, ThreadId};
 use rustix::process::Signal;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Result of [`restore_all`].
@@ -46,19 +46,18 @@ pub fn restorable(dir: &Path) -> Result<RestoredJournals, Error> {
 }
 
 fn restore(dir: &Path, mode: Mode) -> Result<RestoredJournals, Error> {
-    let mut all = RestoredJournals::default();
-    journal::for_each_left(dir, mode.acts(), |_, left| {
-        if left.is_live {
-            all.live += 1;
-            return false;
-        }
-        let (restored, complete) = undo(&left.ledger, mode);
-        let complete = complete && left.problem.is_none();
+    let found = Found::read(dir, mode.acts())?;
+    let (live, dead): (Vec<&Left>, Vec<&Left>) = found.journals.iter().partition(|l| l.is_live);
+    let mut all = RestoredJournals { live: live.len(), ..RestoredJournals::default() };
+    for (left, (restored, complete)) in dead.iter().zip(undo_all(dead.iter().copied(), mode)) {
         all.restored.undone.extend(restored.undone);
-        all.restored.left.extend(restored.left.into_iter().chain(left.problem));
-        all.kept += usize::from(!complete);
-        complete
-    })?;
+        all.restored.left.extend(restored.left.into_iter().chain(left.problem.clone()));
+        match complete && left.problem.is_none() {
+            true if mode.acts() => found.remove(left),
+            true => {}
+            false => all.kept += 1,
+        }
+    }
     Ok(all)
 }
 
@@ -85,20 +84,22 @@ pub struct JournalSummary {
 /// # Errors
 /// Same as [`restore_all`].
 pub fn journals(dir: &Path) -> Result<Vec<JournalSummary>, Error> {
-    let mut all = vec![];
-    journal::for_each_left(dir, false, |path, left| {
-        let owner = journal::owner(path).filter(|owner| !left.is_live || !is_gone(*owner));
-        let (Restored { undone, left: kept }, _) = undo(&left.ledger, Mode::Report);
-        all.push(JournalSummary {
+    let found = Found::read(dir, false)?;
+    let mut dead =
+        undo_all(found.journals.iter().filter(|left| !left.is_live), Mode::Report).into_iter();
+    let summary = |left: &Left| {
+        let owner = journal::owner(&left.path).filter(|owner| !left.is_live || !is_gone(*owner));
+        let of_dead = if left.is_live { None } else { dead.next() };
+        let (restored, _) = of_dead.unwrap_or_else(|| undo(&left.ledger, Mode::Report));
+        JournalSummary {
             pid: owner.map_or(0, |owner| owner.tid),
             is_live: left.is_live,
-            changes: undone,
-            left: kept,
-            problem: left.problem,
-        });
-        false
-    })?;
-    Ok(all)
+            changes: restored.undone,
+            left: restored.left,
+            problem: left.problem.clone(),
+        }
+    };
+    Ok(found.journals.iter().map(summary).collect())
 }
 
 /// Whether changes are undone. One function decides for both modes.
@@ -118,23 +119,130 @@ impl Mode {
 
 /// Undoes all entries of a ledger, the last first. Returns whether nothing is left to try again.
 pub(super) fn undo(ledger: &Ledger, mode: Mode) -> (Restored, bool) {
-    let mut undo = Undo { ledger, mode, restored: Restored::default(), complete: true };
-    undo.threads();
-    undo.stopped();
-    undo.groups();
-    undo.teams();
-    (undo.restored, undo.complete)
+    undo_ledgers([ledger], mode).pop().expect("one ledger has one result")
+}
+
+/// Undoes the changes of several journals, and returns one result for each.
+fn undo_all<'l>(journals: impl IntoIterator<Item = &'l Left>, mode: Mode) -> Vec<(Restored, bool)> {
+    undo_ledgers(journals.into_iter().map(|left| &left.ledger), mode)
+}
+
+/// Undoes the entries of ledgers.
+///
+/// A change can be undone once the changes that others made on top of it are: a value that another
+/// Corebeat has changed since, or a group with a group of another Corebeat below. Each ledger may
+/// have changes on top of those of every other one, so there is no right order of ledgers. They are
+/// tried repeatedly instead. A ledger has at most one entry for a value, and one group around a
+/// process, so a pass for each ledger suffices.
+fn undo_ledgers<'l>(
+    ledgers: impl IntoIterator<Item = &'l Ledger>,
+    mode: Mode,
+) -> Vec<(Restored, bool)> {
+    let mut host = Host { mode, values: HashMap::new(), removed: vec![], disabled: vec![] };
+    let mut all: Vec<Undo> = ledgers.into_iter().map(Undo::new).collect();
+    for _ in 0..all.len() {
+        let mut has_progress = false;
+        for undo in &mut all {
+            has_progress |= undo.pass(&mut host);
+        }
+        if !has_progress {
+            break;
+        }
+    }
+    all.into_iter().map(|undo| undo.end(mode)).collect()
+}
+
+/// Effects of the changes that are undone already, of any ledger.
+struct Host {
+    mode: Mode,
+    /// Values that a report assumes to be restored.
+    values: HashMap<(ThreadId, Kind), Setting>,
+    /// Groups that are removed, and groups for whose children the cpu controller is disabled.
+    removed: Vec<PathBuf>,
+    disabled: Vec<PathBuf>,
+}
+
+impl Host {
+    fn read(&self, thread: ThreadId, kind: Kind) -> io::Result<Option<Setting>> {
+        match self.values.get(&(thread, kind)) {
+            Some(value) => Ok(Some(value.clone())),
+            None => setting::read(thread.tid, kind),
+        }
+    }
+
+    /// Restores one property and returns its previous value. `None` if nothing has to change.
+    fn undo_value(
+        &mut self,
+        thread: ThreadId,
+        entry: &Entry,
+        is_ours: impl Fn(&Setting) -> bool,
+    ) -> Result<Option<Setting>, Unrestored> {
+        if !is_same(thread).map_err(Unrestored::Failed)? {
+            return Ok(None);
+        }
+        let now = match self.read(thread, entry.kind()) {
+            Ok(Some(now)) => now,
+            // The thread has become a real-time thread, which is not restored.
+            Ok(None) => return Ok(None),
+            Err(e) if has_ended(&e) => return Ok(None),
+            Err(e) => return Err(Unrestored::Failed(e)),
+        };
+        if now == entry.old {
+            return Ok(None);
+        }
+        if !is_ours(&now) {
+            return Err(Unrestored::Unlisted(now));
+        }
+        if !self.mode.acts() {
+            self.values.insert((thread, entry.kind()), entry.old.clone());
+            return Ok(Some(now));
+        }
+        match change(thread, &entry.old) {
+            // The cpuset of the thread has changed and has none of the original CPUs.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && entry.kind() == Kind::Cpus => {
+                setting::write_all_cpus(thread.tid).map_err(Unrestored::Failed)?;
+            }
+            other => {
+                other.map_err(Unrestored::Failed)?;
+            }
+        }
+        Ok(Some(now))
+    }
 }
 
 /// Undoing of one ledger.
 struct Undo<'l> {
     ledger: &'l Ledger,
-    mode: Mode,
+    /// Values that were restored. They are not restored again after another program, or another
+    /// ledger, has set one of the values of this ledger.
+    done: HashSet<(ThreadId, Kind)>,
     restored: Restored,
     complete: bool,
 }
 
-impl Undo<'_> {
+impl<'l> Undo<'l> {
+    fn new(ledger: &'l Ledger) -> Undo<'l> {
+        Undo { ledger, done: HashSet::new(), restored: Restored::default(), complete: true }
+    }
+
+    /// Undoes the changes that can be undone now. The next pass may undo others. Returns whether
+    /// something was undone.
+    fn pass(&mut self, host: &mut Host) -> bool {
+        let undone = self.restored.undone.len();
+        self.restored.left.clear();
+        self.complete = true;
+        self.threads(host);
+        self.groups(host);
+        self.restored.undone.len() > undone
+    }
+
+    /// Undoes the changes that do not depend on other ledgers.
+    fn end(mut self, mode: Mode) -> (Restored, bool) {
+        self.stopped(mode);
+        self.teams(mode);
+        (self.restored, self.complete)
+    }
+
     /// Adds a change that was undone, or the reason for which another attempt is necessary.
     fn note(&mut self, outcome: Result<Option<String>, String>) {
         match outcome {
@@ -146,18 +254,18 @@ impl Undo<'_> {
         }
     }
 
-    fn threads(&mut self) {
+    fn threads(&mut self, host: &mut Host) {
         let ledger = self.ledger;
         // Slices last: a process that starts meanwhile is found by its slice.
         let (slices, others): (Vec<_>, Vec<_>) =
             ledger.entries().iter().rev().partition(|e| e.kind() == Kind::Slice);
         for entry in others.into_iter().chain(slices) {
-            self.thread(entry.thread, entry, |now| entry.is_last(now));
+            self.thread(host, entry.thread, entry, |now| entry.is_last(now));
         }
         let mut tried = HashSet::new();
         // Threads that started during the restoration, from threads that were not restored yet.
         for _ in 0..SEARCHES_MAX {
-            let fresh: Vec<_> = inheritors(ledger)
+            let fresh: Vec<_> = inheritors(ledger, host)
                 .into_iter()
                 .filter(|(thread, entry)| tried.insert((*thread, entry.kind())))
                 .collect();
@@ -165,15 +273,28 @@ impl Undo<'_> {
                 break;
             }
             for (thread, entry) in fresh {
-                self.thread(thread, entry, |now| ledger.is_inheritable(entry, now));
+                self.thread(host, thread, entry, |now| ledger.is_inheritable(entry, now));
             }
         }
     }
 
-    fn thread(&mut self, thread: ThreadId, entry: &Entry, is_ours: impl Fn(&Setting) -> bool) {
+    fn thread(
+        &mut self,
+        host: &mut Host,
+        thread: ThreadId,
+        entry: &Entry,
+        is_ours: impl Fn(&Setting) -> bool,
+    ) {
+        if self.done.contains(&(thread, entry.kind())) {
+            return;
+        }
         let (tid, to) = (thread.tid, &entry.old);
-        match undo_value(thread, entry, is_ours, self.mode) {
-            Ok(from) => self.note(Ok(from.map(|from| format!("thread {tid}: {from} -> {to}")))),
+        match host.undo_value(thread, entry, is_ours) {
+            Ok(None) => {}
+            Ok(Some(from)) => {
+                self.done.insert((thread, entry.kind()));
+                self.restored.undone.push(format!("thread {tid}: {from} -> {to}"));
+            }
             Err(Unrestored::Unlisted(now)) if entry.is_incomplete() => self.note(Err(format!(
                 "thread {tid} keeps {now} instead of {to}: the journal is incomplete, and does not \
                  list this value"
@@ -187,8 +308,8 @@ impl Undo<'_> {
         }
     }
 
-    fn stopped(&mut self) {
-        let signal = self.mode.acts().then_some(Signal::CONT);
+    fn stopped(&mut self, mode: Mode) {
+        let signal = mode.acts().then_some(Signal::CONT);
         for process in self.ledger.stopped().iter().rev() {
             let pid = process.tid;
             self.note(match process::signal(*process, signal) {
@@ -207,23 +328,30 @@ impl Undo<'_> {
         }
     }
 
-    fn groups(&mut self) {
+    fn groups(&mut self, host: &mut Host) {
         let ledger = self.ledger;
+        let rest = |paths: &'l [PathBuf], done: &[PathBuf]| -> Vec<&'l PathBuf> {
+            paths.iter().rev().filter(|path| !done.contains(path)).collect()
+        };
+        let groups = rest(ledger.groups(), &host.removed);
+        let enabled = rest(ledger.enabled(), &host.disabled);
+        if groups.is_empty() && enabled.is_empty() {
+            return;
+        }
         let parents: BTreeSet<&Path> = ledger.groups().iter().filter_map(|g| g.parent()).collect();
-        let lock = |parent| match self.mode {
+        let lock = |parent| match host.mode {
             Mode::Undo(timeout) => cgroup::Lock::of(parent, timeout).ok(),
             Mode::Report => None,
         };
         // Locks are taken in the order of names by every process.
         let _alone: Vec<_> = parents.into_iter().filter_map(lock).collect();
-        let mut removed = vec![];
-        for path in ledger.groups().iter().rev() {
-            let outcome = match self.mode {
+        for path in groups {
+            let outcome = match host.mode {
                 Mode::Undo(_) => cgroup::remove(path),
-                Mode::Report => cgroup::is_removable(path),
+                Mode::Report => cgroup::is_removable(path, &host.removed),
             };
             if outcome.is_ok() {
-                removed.push(path.as_path());
+                host.removed.push(path.clone());
             }
             let name = format!("control group {}", path.display());
             self.note(match outcome {
@@ -231,11 +359,14 @@ impl Undo<'_> {
                 Err(why) => Err(format!("{name}: not removed: {why}")),
             });
         }
-        for path in ledger.enabled().iter().rev() {
-            if !cgroup::is_unused(path, &removed) {
+        for path in enabled {
+            if !cgroup::is_unused(path, &host.removed) {
                 continue;
             }
-            let done = if self.mode.acts() { cgroup::disable(path) } else { Ok(()) };
+            let done = if host.mode.acts() { cgroup::disable(path) } else { Ok(()) };
+            if done.is_ok() {
+                host.disabled.push(path.clone());
+            }
             let name = format!("cpu controller of the control group {}", path.display());
             self.note(match done {
                 Ok(()) => Ok(Some(format!("{name}: enabled -> disabled"))),
@@ -244,9 +375,9 @@ impl Undo<'_> {
         }
     }
 
-    fn teams(&mut self) {
+    fn teams(&mut self, mode: Mode) {
         for path in self.ledger.teams().iter().rev() {
-            match team::undo(path, self.mode.acts()) {
+            match team::undo(path, mode.acts()) {
                 Ok(restored) => {
                     self.restored.undone.extend(restored.undone);
                     self.restored.left.extend(restored.left);
@@ -266,61 +397,23 @@ enum Unrestored {
     Failed(io::Error),
 }
 
-/// Restores one property and returns its previous value. `None` if nothing has to change.
-fn undo_value(
-    thread: ThreadId,
-    entry: &Entry,
-    is_ours: impl Fn(&Setting) -> bool,
-    mode: Mode,
-) -> Result<Option<Setting>, Unrestored> {
-    if !is_same(thread).map_err(Unrestored::Failed)? {
-        return Ok(None);
-    }
-    let now = match setting::read(thread.tid, entry.kind()) {
-        Ok(Some(now)) => now,
-        // The thread has become a real-time thread, which is not restored.
-        Ok(None) => return Ok(None),
-        Err(e) if has_ended(&e) => return Ok(None),
-        Err(e) => return Err(Unrestored::Failed(e)),
-    };
-    if now == entry.old {
-        return Ok(None);
-    }
-    if !is_ours(&now) {
-        return Err(Unrestored::Unlisted(now));
-    }
-    if !mode.acts() {
-        return Ok(Some(now));
-    }
-    match change(thread, &entry.old) {
-        // The cpuset of the thread has changed and has none of the original CPUs.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) && entry.kind() == Kind::Cpus => {
-            setting::write_all_cpus(thread.tid).map_err(Unrestored::Failed)?;
-        }
-        other => {
-            other.map_err(Unrestored::Failed)?;
-        }
-    }
-    Ok(Some(now))
-}
-
 /// Returns threads without a ledger entry that have inherited a value of Corebeat: threads of the
 /// processes in the ledger, of their descendants or of their orphans that started after the change
 /// and still have the value. Each thread comes with the entry of its creator; slices come last.
-fn inheritors(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
+fn inheritors<'l>(ledger: &'l Ledger, host: &Host) -> Vec<(ThreadId, &'l Entry)> {
     let kinds: BTreeSet<Kind> = ledger.entries().iter().map(Entry::kind).collect();
     let noted: HashSet<ThreadId> = ledger.entries().iter().map(|e| e.process).collect();
     let mut family: BTreeSet<i32> =
         family(noted.iter().copied()).into_iter().map(|p| p.tid).collect();
     family.extend(ledger.groups().iter().flat_map(|g| cgroup::members(g)));
     if kinds.contains(&Kind::Slice) {
-        family.extend(orphans(ledger));
+        family.extend(orphans(ledger, host));
     }
     let mut inheritors = Vec::new();
     for tid in family.into_iter().flat_map(threads) {
         let Ok(Some(thread)) = thread_id(tid) else { continue };
         for &kind in kinds.iter().filter(|&&k| ledger.entry(thread, k).is_none()) {
-            let Ok(Some(value)) = setting::read(tid, kind) else { continue };
+            let Ok(Some(value)) = host.read(thread, kind) else { continue };
             inheritors.extend(ledger.creator(thread, &value, &noted).map(|entry| (thread, entry)));
         }
     }
@@ -330,10 +423,13 @@ fn inheritors(ledger: &Ledger) -> Vec<(ThreadId, &Entry)> {
 
 /// Returns the processes of this host with a thread that has inherited a marked slice: among them
 /// those whose parents have ended, which are not found as descendants.
-fn orphans(ledger: &Ledger) -> Vec<i32> {
+fn orphans(ledger: &Ledger, host: &Host) -> Vec<i32> {
     let has_inherited = |tid: i32| {
-        let slice = setting::read(tid, Kind::Slice).ok().flatten().filter(Setting::is_marked)?;
-        ledger.creator(thread_id(tid).ok()??, &slice, &HashSet::new())
+        // Most threads of the host have no slice of Corebeat: their identities are not read.
+        setting::read(tid, Kind::Slice).ok().flatten().filter(Setting::is_marked)?;
+        let thread = thread_id(tid).ok()??;
+        let slice = host.read(thread, Kind::Slice).ok()??;
+        ledger.creator(thread, &slice, &HashSet::new())
     };
     let has_heir = |pid: &i32| threads(*pid).into_iter().any(|tid| has_inherited(tid).is_some());
     process::all().into_iter().filter(has_heir).collect()

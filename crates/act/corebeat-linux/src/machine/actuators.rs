@@ -148,6 +148,11 @@ impl Actuators {
         restored
     }
 
+    /// Returns whether a restoration left changes.
+    pub(super) fn keep_changes(&self) -> bool {
+        self.actuator.as_ref().is_some_and(Actuator::keeps_changes)
+    }
+
     /// Returns for how long quotas of Corebeat have stopped a program, in seconds.
     pub(super) fn throttled_s(&self, program: ProgramId) -> Option<f64> {
         self.actuator.as_ref()?.throttled_s(program)

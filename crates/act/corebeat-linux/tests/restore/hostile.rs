@@ -7,6 +7,7 @@ use corebeat_machine::ThreadId;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Returns a line of a journal.
 fn line(json: &str) -> String {
@@ -193,6 +194,56 @@ fn journal_of_another_pid_namespace_is_kept_and_the_others_are_used() {
 }
 
 #[test]
+fn journal_of_another_time_namespace_is_kept() {
+    let Ok(own) = fs::read_link("/proc/self/ns/time") else {
+        return println!("skipped: this kernel has no time namespaces");
+    };
+    let scene = Scene::new();
+    let in_namespace = |name: &str| {
+        let body = here()[12..].trim_end().strip_suffix("}}]").unwrap().to_owned();
+        let first = line(&format!(r#"{body},"time_namespace":"{name}"}}}}"#));
+        was_batch(scene.thread).replace(&here(), &first)
+    };
+    let foreign = scene.write("a.journal", in_namespace("time:[1]"));
+    scene.expect_unused(&foreign, "another time namespace, time:[1]");
+    scene.write("a.journal", in_namespace(own.to_str().unwrap()));
+    assert_eq!(restore(scene.dir.path()).restored.undone.len(), 1);
+}
+
+#[test]
+fn changes_made_in_another_time_namespace_are_not_taken_for_undone() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["-T", "--boottime", "100000", "--fork", "--kill-child"]);
+        command
+    };
+    if !unshare().arg("true").output().is_ok_and(|output| output.status.success()) {
+        return println!("skipped: no permission for a time namespace");
+    }
+    if !crate::has_slices() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut command = unshare();
+    command.arg(std::env::current_exe().unwrap());
+    // Without a control group, which would stay.
+    let role = format!("slice {} {}", scene.dir.path().display(), scene.victim.pid());
+    let mut corebeat = Player::start_with(command, "play", &role);
+    corebeat.wait_for("done");
+    let changed = all_settings(scene.victim.pid());
+    corebeat.kill();
+    // The process that is waited for is its parent.
+    while restorable(scene.dir.path()).unwrap().live > 0 {
+        std::thread::yield_now();
+    }
+    let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+    let [left] = &restored.left[..] else { panic!("{restored:?}") };
+    assert!(left.contains("another time namespace") && kept == 1, "{restored:?}");
+    assert_eq!(all_settings(scene.victim.pid()), changed);
+    assert_eq!(fs::read_dir(scene.dir.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn journal_that_is_damaged_is_not_used() {
     let scene = Scene::new();
     let good = was_batch(scene.thread);
@@ -256,6 +307,20 @@ fn value_that_a_cut_or_damaged_journal_lacks_is_not_attributed_to_another_progra
         assert!(restored.undone.is_empty() && restored.left[0].contains(why), "{restored:?}");
         assert_eq!(kept, usize::from(why == "incomplete"));
         assert_eq!((all_settings(scene.victim.pid()), path.exists()), (before.clone(), kept > 0));
+    }
+}
+
+#[test]
+fn value_that_another_journal_restores_is_not_reported() {
+    let (batch, idle) = (libc::SCHED_BATCH, libc::SCHED_IDLE);
+    for [first, second] in [["a.journal", "b.journal"], ["b.journal", "a.journal"]] {
+        let scene = Scene::new();
+        let set = |old, new| changed(scene.thread, old, new) + &done();
+        scene.write(first, here() + &set(batch, idle) + &set(idle, batch));
+        scene.write(second, here() + &set(batch, 0));
+        let RestoredJournals { restored, kept, .. } = restore(scene.dir.path());
+        assert_eq!((restored.undone.len(), restored.left.len(), kept), (1, 0, 0), "{restored:?}");
+        assert_eq!(eyes::settings_of(scene.thread.tid).policy, batch as u32);
     }
 }
 

@@ -5,7 +5,8 @@ mod hostile;
 mod victim;
 
 use corebeat_linux::{
-    Actuator, Error, Launch, LinuxMachine, Offer, Options, facts, restorable, restore_all,
+    Actuator, Error, Launch, LinuxMachine, Offer, Options, facts, journals as journals_of,
+    restorable, restore_all,
 };
 use corebeat_machine::{
     Action, Class, CpuId, CpuSet, Machine, NodeId, ProgramId, Restored, Target, ThreadId,
@@ -211,10 +212,13 @@ fn play() {
         play_victim(args[0].parse().unwrap());
     }
     if let Some(args) = role("corebeat") {
-        let (dir, pid) = (&args[0], args[1].parse().unwrap());
-        let mut actuator = Actuator::new(dir);
-        apply_all(&mut actuator, &threads(pid));
-        print_line("done");
+        let mut actuator = Actuator::new(&args[0]);
+        // Also acts on each process whose number it reads.
+        let read = std::io::stdin().lines().map_while(Result::ok);
+        for pid in std::iter::once(args[1].clone()).chain(read) {
+            apply_all(&mut actuator, &threads(pid.parse().unwrap()));
+            print_line("done");
+        }
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
     if let Some(args) = role("slice") {
@@ -628,6 +632,58 @@ fn restore_after_a_kill_undoes_all() {
     let restored = scene.restore_all();
     assert!(restored.left.is_empty() && !restored.undone.is_empty(), "{restored:?}");
     assert!(scene.is_original(), "{:?}", scene.now());
+    assert_eq!(scene.journals(), 0);
+}
+
+#[test]
+fn restore_after_kills_of_two_corebeats_undoes_the_changes_of_each_on_top_of_the_other() {
+    let (scene, second) = (Scene::new(), victim());
+    let groups_before = [scene.pid(), second.pid()].map(|pid| settings_of(pid).group);
+    let mut one = scene.play("corebeat");
+    one.wait_for("done");
+    let mut other = scene.play("corebeat");
+    other.wait_for("done");
+    // Neither order of the two journals is right for both programs.
+    for corebeat in [&mut other, &mut one] {
+        corebeat.send(&second.pid().to_string());
+        corebeat.wait_for("done");
+    }
+    for (pid, before) in [scene.pid(), second.pid()].into_iter().zip(groups_before) {
+        let now = settings_of(pid);
+        assert!(now.nice == 10 || !is_root(), "{now:?}");
+        if now.group == before {
+            println!("skipped: no permission for control groups");
+        } else {
+            assert_eq!(victim::group_dir(pid).to_str().unwrap().matches("corebeat-").count(), 2);
+        }
+    }
+    one.kill();
+    other.kill();
+    let listed = journals_of(scene.dir.path()).unwrap();
+    assert!(listed.iter().all(|journal| journal.left.is_empty()), "{listed:?}");
+    let restored = scene.restore_all();
+    assert!(restored.left.is_empty(), "{restored:?}");
+    assert!(scene.is_original(), "{:?} {restored:?}", scene.now());
+    let second = all_settings(second.pid());
+    assert!(second.iter().all(|settings| *settings == scene.before[0]), "{second:?}");
+    assert_eq!(scene.journals(), 0);
+}
+
+#[test]
+fn quota_whose_corebeat_ends_before_the_one_of_a_group_below_is_undone_by_the_latter() {
+    let mut scene = Scene::new();
+    if scene.apply_if_supported(&limit(Some(0.8))).is_none() {
+        return println!("skipped: no permission for control groups");
+    }
+    let mut below = Actuator::new(scene.dir.path());
+    assert!(below.apply(&limit(Some(0.5)), P, &scene.threads()).unwrap().has_changed());
+    let restored = scene.actuator.restore();
+    let [line] = &restored.left[..] else { panic!("{restored:?}") };
+    assert!(line.contains("another Corebeat created; end that Corebeat"), "{line}");
+    assert!(scene.actuator.keeps_changes() && !below.keeps_changes());
+    assert_eq!((scene.restore_all().left, scene.journals()), (restored.left, 2));
+    assert_eq!(below.restore().left, [""; 0]);
+    assert!(scene.is_original() && !below.keeps_changes());
     assert_eq!(scene.journals(), 0);
 }
 

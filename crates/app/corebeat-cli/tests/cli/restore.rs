@@ -3,9 +3,10 @@
 
 use crate::{
     COREBEAT, Running, assert_refused, command, command_of, corebeat, groups_of, is_root, left,
-    stderr, stdout, unprivileged,
+    signal, stderr, stdout, unprivileged,
 };
 use corebeat_test_group::compile;
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -263,4 +264,41 @@ fn damaged_journal_is_kept_with_status_125_and_listed() {
     let done = command(folder, &["restore"]).output().unwrap();
     assert_eq!((done.status.code(), stderr(&done).lines().count()), (Some(125), 2));
     assert!(stderr(&done).contains(why) && journal.exists(), "{}", stderr(&done));
+}
+
+/// Starts a Corebeat that limits a process, and waits for its control group.
+fn limit(folder: &Path, pid: u32, quota: &str) -> Option<Running> {
+    let groups = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let before = groups();
+    let args =
+        ["run", "--policy", "none", "--report", "none", "--quota", quota, "-p", &pid.to_string()];
+    let mut run = Running::start(command(folder, &args).stderr(Stdio::piped()));
+    while groups() == before {
+        if run.0.try_wait().unwrap().is_some() {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+    Some(run)
+}
+
+#[test]
+fn quota_around_that_of_another_corebeat_is_undone_when_the_latter_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let program = Running::start(Command::new("sleep").arg("600"));
+    let groups = || fs::read_to_string(format!("/proc/{}/cgroup", program.0.id())).unwrap();
+    let before = groups();
+    let Some(mut outer) = limit(folder, program.0.id(), "0.8") else {
+        return println!("skipped: no permission for control groups");
+    };
+    let mut inner = limit(folder, program.0.id(), "0.5").unwrap();
+    signal(&outer.0, Signal::TERM);
+    assert_eq!(outer.0.wait().unwrap().code(), Some(125));
+    let said = std::io::read_to_string(outer.0.stderr.take().unwrap()).unwrap();
+    assert!(said.contains("not restored: control group"), "{said}");
+    assert_eq!(command(folder, &["restore"]).output().unwrap().status.code(), Some(125));
+    signal(&inner.0, Signal::TERM);
+    assert_eq!(inner.0.wait().unwrap().code(), Some(0));
+    assert_eq!((groups(), left(folder)), (before, vec![]));
 }

@@ -336,6 +336,7 @@ fn attached_process_is_observed_until_it_ends_or_a_signal_detaches() {
     assert_refused(&run(&["-p", "1", "-p", &own]), 2, "acts on one process");
     assert_refused(&run(&["-p", "1", "-p", "1"]), 2, "process 1 is named twice");
     assert_refused(&run(&["-p", "0"]), 2, "0 is no process number");
+    assert_refused(&run(&["-p", "+1"]), 2, "no program named '+1'");
     assert_refused(&run(&["-p", "1", "--", "true"]), 2, "cannot be used with");
 }
 

@@ -188,6 +188,7 @@ fn top_of_a_missing_process_fails_with_one_line() {
         ("2147483647".into(), "does not exist"),
         ("0".into(), "process 0 does not exist"),
         ("99999999999999999999".into(), "no process named"),
+        ("+1".into(), "no process named '+1'"),
         ("no-such-program".into(), "no process named 'no-such-program'"),
         (String::new(), "no process named ''"),
     ];
