@@ -46,7 +46,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "reactor.auto",
         summary: "CPU time of an echo server for a request while the load changes by a factor of 100",
-        peers: &[],
+        peers: &["corebeat", "corebeat, leader/followers"],
         tools: &[],
         cases: |session| names(&steps(session)),
         run: |session| {

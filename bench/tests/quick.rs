@@ -57,7 +57,7 @@ const GROUPS: [&[&str]; 14] = [
         "lpel.idle",
         "lpel.monitor",
     ],
-    &["reactor.cpu", "reactor.rate"],
+    &["reactor.cpu", "reactor.rate", "reactor.auto"],
     &[
         "snet.replication",
         "snet.synchronisation",
@@ -105,6 +105,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "snet.format" if case.contains("XML") => &["quick-xml, events"],
         "snet.format" => &["serde_json, maps"],
         _ if bench.starts_with("lpel.") => &[],
+        "reactor.auto" => &["corebeat, adaptive", "corebeat, leader/followers"],
         _ if bench.starts_with("reactor.") => &["epoll by hand", "tokio"],
         _ if bench.starts_with("snet.") => &["lpel by hand"],
         "heartbeat.beat" => &["application heartbeats", "atomic add, one for all"],
