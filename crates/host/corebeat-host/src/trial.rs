@@ -56,8 +56,8 @@ impl Template {
         !self.env.is_empty() || self.command.iter().any(|argument| fill(argument, 1) != *argument)
     }
 
-    /// Starts the input command, if there is one. The supervisor of the program that reads the input
-    /// ends the command.
+    /// Starts the input command, if there is one. The supervisor of the program that reads the
+    /// input ends the command.
     ///
     /// # Errors
     /// The shell cannot be started.

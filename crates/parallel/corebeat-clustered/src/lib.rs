@@ -119,8 +119,8 @@
 //! No function returns an error. This crate panics if a miss handler panics, if a thread locks a
 //! [`BiasedLock`] for writing while the thread has a guard, or for reading while it has a guard of
 //! a write, if the form of an [`Adaptive`] was lost in a panic, if a task of LPEL waits in a
-//! section, and if a place is not below [`domain::PLACES_MAX`]. A panic of a destructor does not propagate, and does not prevent the
-//! destruction of other values.
+//! section, and if a place is not below [`domain::PLACES_MAX`]. A panic of a destructor does not
+//! propagate, and does not prevent the destruction of other values.
 //!
 //! # Limits
 //!

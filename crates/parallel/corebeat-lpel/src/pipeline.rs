@@ -195,8 +195,8 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
 }
 
 /// Calls `f` for each item in `tasks` tasks, where 0 counts as 1, and returns the results in the
-/// order of the items. Tasks receive items in turn, so that one slow item delays the others as soon as the
-/// streams are full.
+/// order of the items. Tasks receive items in turn, so that one slow item delays the others as soon
+/// as the streams are full.
 ///
 /// If a call panics, or the scope of the caller is cancelled, the last result is the [`Failure`]
 /// that a joiner of the task receives. Collect into a `Result` to obtain all results or the
