@@ -1,13 +1,16 @@
 //! Files that are written at the end of a long run.
 
 use crate::{Cleanup, Failure};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Number of links that the kernel follows in a path.
+const LINKS_MAX: usize = 40;
 
 /// A file to be written later. It is opened at once, so that a file that cannot be written is
 /// reported before the run and not after it. Its old content stays until [`write`](Self::write); if
@@ -28,10 +31,11 @@ impl Output {
     /// # Errors
     /// A usage failure if the file cannot be created or written.
     pub fn create(path: &Path) -> Result<Output, Failure> {
-        let is_new = !path.exists();
+        let new = new_file(path);
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|e| Failure::usage(cannot_write(path, &e)))?;
-        Ok(Output { path: path.to_owned(), file, is_new, cleanup: None })
+        let is_new = new.is_some();
+        Ok(Output { path: new.unwrap_or(path.to_owned()), file, is_new, cleanup: None })
     }
 
     /// Opens or creates the file in a command that handles no signals itself: if a signal ends the
@@ -40,8 +44,8 @@ impl Output {
     /// # Errors
     /// As [`Output::create`]; an internal failure if signal handlers cannot be installed.
     pub fn create_with_cleanup(path: &Path) -> Result<Output, Failure> {
-        let new = (!path.exists()).then(|| path.to_owned());
-        let cleanup = new.map(|path| Cleanup::on_signal(move || drop(std::fs::remove_file(path))));
+        let cleanup =
+            new_file(path).map(|path| Cleanup::on_signal(move || drop(std::fs::remove_file(path))));
         let cleanup = cleanup.transpose().map_err(Failure::internal)?;
         let mut output = Output::create(path)?;
         output.cleanup = cleanup;
@@ -127,14 +131,26 @@ fn executable(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// Device and inode of an existing file, or of the folder of a new file, with its name.
-fn identity(path: &Path) -> Option<(u64, u64, Option<&OsStr>)> {
+fn identity(path: &Path) -> Option<(u64, u64, Option<OsString>)> {
     if let Ok(file) = path.metadata() {
         return file.is_file().then(|| (file.dev(), file.ino(), None));
     }
-    let name = path.file_name()?;
+    let path = new_file(path)?;
+    let name = path.file_name()?.to_owned();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).metadata().ok()?;
     Some((folder.dev(), folder.ino(), Some(name)))
+}
+
+/// The file that opening a path creates; `None` if the file exists. If the path is a link to a
+/// missing file, opening it creates that file.
+fn new_file(path: &Path) -> Option<PathBuf> {
+    let mut new = (!path.exists()).then(|| path.to_owned())?;
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = new.read_link() else { break };
+        new = new.parent().unwrap_or(Path::new("")).join(link);
+    }
+    Some(new)
 }
 
 fn cannot_write(path: &Path, why: &dyn Display) -> String {
@@ -170,5 +186,27 @@ mod tests {
         assert!(require_distinct([&one, &new]).is_ok());
         assert!(require_distinct([&new, &same]).is_err());
         assert!(require_distinct(["/dev/null", "/dev/null"]).is_ok());
+    }
+
+    #[test]
+    fn link_to_a_missing_file_is_that_file() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let [new, link, far, other] =
+            ["new", "link", "far", "other"].map(|n| folder.path().join(n));
+        symlink("new", &link).unwrap();
+        symlink(&link, &far).unwrap();
+        symlink("none", &other).unwrap();
+        assert!(require_distinct([&new, &link]).is_err());
+        assert!(require_distinct([&far, &new]).is_err());
+        assert!(require_distinct([&link, &other]).is_ok());
+        drop(Output::create(&far).unwrap());
+        assert!(!new.exists() && link.is_symlink() && far.is_symlink());
+        Output::create(&far).unwrap().write("text").unwrap();
+        assert_eq!(std::fs::read_to_string(&new).unwrap(), "text");
+        // A loop of links names no file.
+        std::fs::remove_file(&new).unwrap();
+        symlink("far", &new).unwrap();
+        assert!(Output::create(&new).is_err() && new.is_symlink());
     }
 }

@@ -191,13 +191,14 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let within_s = ids.iter().filter_map(|&id| supervisor.machine().throttled_s(id));
     let throttled_s = around_s.into_iter().chain(within_s).reduce(|a, b| a + b);
     let left = supervisor.machine().restore().left;
-    ran?;
+    let lost = supervisor.control.clock().take_failure();
+    if let Some(failure) = ran.err().or(lost) {
+        supervisor.leave_feeder();
+        return Err(failure.into());
+    }
     notes.append(&mut run.notes);
     notes.extend(left.into_iter().map(|line| format!("{NOT_RESTORED}{line}")));
     notes.extend(supervisor.machine().notes());
-    if let Some(failure) = supervisor.control.clock().take_failure() {
-        return Err(failure.into());
-    }
     let (status, programs) = match attach.is_empty() {
         true => started(&mut supervisor, &commands, &run, takes_turns)?,
         false => {
@@ -355,8 +356,7 @@ fn hold(
     supervisor.take_signals()?;
     let (env, answers) = environment(&options, allowance, supervisor.machine(), notes);
     let stdin = options.input.as_ref().map(|input| {
-        // Watched as a program of its own, so that its processes do not count as the program's.
-        let _ = supervisor.machine().watch(input.pid);
+        supervisor.feed(input);
         &input.file
     });
     let several = options.programs.len() > 1;

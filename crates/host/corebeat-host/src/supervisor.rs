@@ -42,6 +42,8 @@ pub struct Supervisor {
     pub(crate) start_ns: u64,
     /// Programs that Corebeat did not start.
     pub(crate) attached: Vec<ProgramId>,
+    /// The command that writes the input of the programs.
+    feeder: Option<ProgramId>,
     /// From the release on. Programs must not inherit the slice.
     short_slice: Option<ShortSlice>,
     keeps_signals: bool,
@@ -55,6 +57,7 @@ impl Supervisor {
             control,
             start_ns: now_ns(),
             attached: vec![],
+            feeder: None,
             short_slice: None,
             keeps_signals: false,
         }
@@ -96,6 +99,28 @@ impl Supervisor {
         }
         self.attached.push(id);
         Ok(id)
+    }
+
+    /// Takes the command that writes the input of the programs. It ends with the programs: in
+    /// [`clear`](Self::clear), and when the supervisor is dropped.
+    pub(crate) fn feed(&mut self, input: &Input) {
+        // Watched as a program of its own, so that its processes do not count as the program's. If
+        // the command cannot be watched, it has ended.
+        self.feeder = self.machine().watch(input.pid).ok();
+    }
+
+    /// Leaves the input command to the programs that continue without Corebeat.
+    pub(crate) fn leave_feeder(&mut self) {
+        self.feeder = None;
+    }
+
+    /// Kills the input command, because SIGPIPE ends only a command that writes. The orphan reaper
+    /// waits for the command.
+    fn end_feeder(&mut self) {
+        if let Some(feeder) = self.feeder.take() {
+            self.machine().kill(feeder);
+            self.machine().unwatch(feeder);
+        }
     }
 
     /// Takes signals from now on.
@@ -217,8 +242,8 @@ impl Supervisor {
         Ok(ended.fold(Ok(()), Result::and)?)
     }
 
-    /// Kills all programs that still run, stops observing all of them, and no longer takes
-    /// signals, except after [`keep_signals`](Self::keep_signals).
+    /// Kills all programs that still run and their input command, stops observing all of them, and
+    /// no longer takes signals, except after [`keep_signals`](Self::keep_signals).
     ///
     /// # Errors
     /// The end of a program was lost.
@@ -229,7 +254,14 @@ impl Supervisor {
         clock.signals.take_if(|_| !self.keeps_signals);
         let ids: Vec<ProgramId> = clock.children.drain(..).map(|child| child.id).collect();
         ids.into_iter().for_each(|id| self.machine().unwatch(id));
+        self.end_feeder();
         killed
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.end_feeder();
     }
 }
 

@@ -56,7 +56,8 @@ impl Template {
         !self.env.is_empty() || self.command.iter().any(|argument| fill(argument, 1) != *argument)
     }
 
-    /// Starts the input command, if there is one.
+    /// Starts the input command, if there is one. The supervisor of the program that reads the
+    /// input ends the command.
     ///
     /// # Errors
     /// The shell cannot be started.
@@ -69,8 +70,6 @@ impl Template {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        // The command ends by itself, or by SIGPIPE after the program. The orphan reaper waits for
-        // it.
         let out =
             child.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
         Ok(Some(Input { pid: child.id() as i32, file: File::from(OwnedFd::from(out)) }))
@@ -160,8 +159,8 @@ impl<'a> HostTrials<'a> {
         Ok(HostTrials { supervisor, template })
     }
 
-    /// Starts the program of the template. `feeder` becomes the program that writes its input.
-    fn start(&mut self, threads: u32, feeder: &mut Option<ProgramId>) -> Result<ProgramId, Error> {
+    /// Starts the program of the template.
+    fn start(&mut self, threads: u32) -> Result<ProgramId, Error> {
         // Before the supervisor takes signals: the input command would inherit the blocked signals.
         let input = self.template.open_input()?;
         let command = self.template.command(threads);
@@ -170,8 +169,7 @@ impl<'a> HostTrials<'a> {
             .ok_or_else(|| Error::invalid("a program is missing; write it after --"))?;
         let mut launch = Launch::new(program, arguments.iter().cloned());
         launch.keep_orphans = true;
-        // Watched as a program of its own, so that its processes do not count as the program's.
-        *feeder = input.as_ref().and_then(|i| self.supervisor.machine().watch(i.pid).ok());
+        input.iter().for_each(|input| self.supervisor.feed(input));
         launch.stdin = Some(input.map_or_else(null, |i| Ok(i.file))?);
         (launch.stdout, launch.stderr) = (Some(null()?), Some(null()?));
         launch.env = self.template.env(threads).into_iter().map(|(k, v)| (k, Some(v))).collect();
@@ -242,15 +240,9 @@ impl<'a> HostTrials<'a> {
 
 impl Trials for HostTrials<'_> {
     fn run(&mut self, threads: u32, window: Window) -> Result<TrialResult, Error> {
-        let mut feeder = None;
-        let result =
-            self.start(threads, &mut feeder).and_then(|id| self.observe(id, threads, window));
+        let result = self.start(threads).and_then(|id| self.observe(id, threads, window));
         // However the trial ended: its programs must not disturb the next trial.
         let cleared = self.supervisor.clear();
-        if let Some(feeder) = feeder {
-            self.supervisor.machine().kill(feeder);
-            self.supervisor.machine().unwatch(feeder);
-        }
         let result = result?;
         cleared?;
         Ok(result)

@@ -100,7 +100,7 @@
 //! | value linked (`link`) | AcqRel | Acquire | the content of the value is visible with it |
 //! | representative, table (`cluster`) | Release | Acquire | as above |
 //! | counts (`counter`, `part`, `histogram`, `id`) | Relaxed | nothing | (c) |
-//! | reader counted (`lock`), `is_writing` loaded | Relaxed, `light` | set, `heavy`, counts | (a) |
+//! | reader counted (`lock`), `writes` loaded | Relaxed, `light` | set, `heavy`, counts | (a) |
 //! | reader gone, writer gone (`lock`) | Release | Acquire load of the other side | (d) |
 //! | batch in the depot (`pool`) | Release | Acquire exchange | its objects are visible with it |
 //! | reference dropped, parts added (`shared`) | AcqRel | the same | the last one drops last |
@@ -117,10 +117,10 @@
 //! # Failure
 //!
 //! No function returns an error. This crate panics if a miss handler panics, if a thread locks a
-//! [`BiasedLock`] for writing while the thread holds a read guard, if the form of an [`Adaptive`]
-//! was lost in a panic, if a task of LPEL waits in a section, and if a place is not below
-//! [`domain::PLACES_MAX`]. A panic of a destructor does not propagate, and does not prevent the
-//! destruction of other values.
+//! [`BiasedLock`] for writing while the thread has a guard, or for reading while it has a guard of
+//! a write, if the form of an [`Adaptive`] was lost in a panic, if a task of LPEL waits in a
+//! section, and if a place is not below [`domain::PLACES_MAX`]. A panic of a destructor does not
+//! propagate, and does not prevent the destruction of other values.
 //!
 //! # Limits
 //!

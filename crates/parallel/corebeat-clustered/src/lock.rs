@@ -3,7 +3,7 @@
 use crate::cluster::{Chosen, Clustered, Miss, Root};
 use crate::domain::{Domain, Thread};
 use corebeat_sync::asymmetric::{heavy_fence, light_fence};
-use corebeat_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::lock;
 use corebeat_sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use std::cell::UnsafeCell;
@@ -14,6 +14,9 @@ use std::sync::PoisonError;
 
 /// Place of ending threads, of which there may be several.
 const SHARED_PLACE: usize = 0;
+
+/// No thread writes.
+const NOBODY: usize = 0;
 
 /// A reader-writer lock whose readers use one cache line per thread; a writer waits for each
 /// reader.
@@ -40,9 +43,9 @@ const SHARED_PLACE: usize = 0;
 ///
 /// ```text
 ///   reader                            writer (one at a time)
-///   own count + 1                     is_writing = true
+///   own count + 1                     writes = own place
 ///   light                             heavy
-///   loads is_writing                  loads all counts, until each was 0
+///   loads writes                      loads all counts, until each was 0
 /// ```
 ///
 /// One of the two fences comes first: either the reader observes the writer and backs off, or the
@@ -52,11 +55,12 @@ const SHARED_PLACE: usize = 0;
 ///
 /// A task of LPEL must not wait while it reads or writes: another task of the same worker that
 /// writes would deadlock. A guard in thread-local data may never be dropped, which blocks writers
-/// forever. In destructors of thread-local data a thread must not nest a read or a write in a read:
-/// the lock cannot detect that there, and may deadlock.
+/// forever. In destructors of thread-local data a thread must not lock the lock while it has a
+/// guard: the lock cannot detect that there, and may deadlock.
 pub struct BiasedLock<T> {
     readers: Clustered<Readers>,
-    is_writing: CachePadded<AtomicBool>,
+    /// [`NOBODY`], or 1 more than the place of the thread that writes or waits for readers.
+    writes: CachePadded<AtomicUsize>,
     /// Held by a thread that writes or waits for readers.
     writer: Mutex<()>,
     /// For the writer that waits for readers.
@@ -116,7 +120,7 @@ impl<T> BiasedLock<T> {
     pub fn new(value: T) -> Self {
         BiasedLock {
             readers: Clustered::new(Readers),
-            is_writing: CachePadded::new(AtomicBool::new(false)),
+            writes: CachePadded::new(AtomicUsize::new(NOBODY)),
             writer: Mutex::new(()),
             gate: Mutex::new(()),
             changed: Condvar::new(),
@@ -125,7 +129,9 @@ impl<T> BiasedLock<T> {
     }
 
     /// Locks the value for reading until the guard is dropped. Waits while another thread writes.
-    /// Deadlocks if this thread writes.
+    ///
+    /// # Panics
+    /// If this thread writes, because the call would deadlock.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let readers = self.readers.here();
@@ -133,7 +139,7 @@ impl<T> BiasedLock<T> {
         light_fence();
         // Acquire: pairs with the Release of the last writer. A nested read needs no check, because
         // the outer read excludes writers.
-        if self.is_writing.load(Ordering::Acquire) && before == 0 {
+        if self.writes.load(Ordering::Acquire) != NOBODY && before == 0 {
             self.read_slow(readers);
         }
         ReadGuard { lock: self, readers, stays: PhantomData }
@@ -143,6 +149,10 @@ impl<T> BiasedLock<T> {
     #[inline(never)]
     fn read_slow(&self, readers: &Count) {
         self.leave(readers);
+        assert!(
+            !self.is_written_at(readers.place),
+            "a thread must not read a lock that it writes: drop the WriteGuard first"
+        );
         // No thread writes while this lock is held, and the next writer observes the count.
         let _writer = lock(&self.writer);
         readers.enter();
@@ -154,7 +164,7 @@ impl<T> BiasedLock<T> {
         light_fence();
         // Relaxed: either the writer has observed the new count, or this load observes the writer
         // (the fences).
-        if self.is_writing.load(Ordering::Relaxed) {
+        if self.writes.load(Ordering::Relaxed) != NOBODY {
             self.wake();
         }
     }
@@ -167,25 +177,35 @@ impl<T> BiasedLock<T> {
     }
 
     /// Locks the value for writing until the guard is dropped. Waits until no other thread reads or
-    /// writes. Deadlocks if this thread writes.
+    /// writes.
     ///
     /// # Panics
-    /// If this thread reads, because the call would deadlock.
+    /// If this thread reads or writes, because the call would deadlock.
     pub fn write(&self) -> WriteGuard<'_, T> {
-        let is_mine = self.readers.here().place != SHARED_PLACE;
+        let place = self.readers.here().place;
         assert!(
-            !(is_mine && self.is_read_here()),
+            !(place != SHARED_PLACE && self.is_read_here()),
             "a thread must not write a lock that it reads: drop the ReadGuard first"
+        );
+        assert!(
+            !self.is_written_at(place),
+            "a thread must not write a lock twice: drop the WriteGuard first"
         );
         let writer = lock(&self.writer);
         // Relaxed: the fence orders the store.
-        self.is_writing.store(true, Ordering::Relaxed);
+        self.writes.store(place + 1, Ordering::Relaxed);
         heavy_fence();
         let mut gate = lock(&self.gate);
         while self.is_read() {
             gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
         }
         WriteGuard { lock: self, _writer: writer }
+    }
+
+    /// Returns whether the calling thread writes, which has this place.
+    fn is_written_at(&self, place: usize) -> bool {
+        // Relaxed: only the calling thread stores its place.
+        place != SHARED_PLACE && self.writes.load(Ordering::Relaxed) == place + 1
     }
 
     fn is_read(&self) -> bool {
@@ -266,7 +286,7 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 impl<T> Drop for WriteGuard<'_, T> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `read`.
-        self.lock.is_writing.store(false, Ordering::Release);
+        self.lock.writes.store(NOBODY, Ordering::Release);
     }
 }
 

@@ -240,16 +240,28 @@ fn lock_under_load_shows_consistent_values() {
 }
 
 #[test]
-fn lock_is_free_after_a_panic_and_rejects_a_write_by_a_reader() {
+fn lock_is_free_after_a_panic_and_rejects_a_second_guard_beside_a_write() {
     let lock = BiasedLock::new(1);
-    let failed = thread::scope(|scope| {
-        let write = || {
-            let _reading = lock.read();
-            *lock.write() = 2;
-        };
-        scope.spawn(write).join().unwrap_err()
-    });
-    assert!(failed.downcast_ref::<&str>().unwrap().contains("drop the ReadGuard first"));
+    let rejected = |locks: &(dyn Fn() + Sync), expected: &str| {
+        let failed = thread::scope(|scope| scope.spawn(locks).join().unwrap_err());
+        let why = failed.downcast_ref::<&str>().unwrap();
+        assert!(why.contains(expected), "{why}");
+    };
+    let write_in_read = || {
+        let _reading = lock.read();
+        *lock.write() = 2;
+    };
+    let read_in_write = || {
+        let _writing = lock.write();
+        lock.read();
+    };
+    let write_in_write = || {
+        let _writing = lock.write();
+        *lock.write() = 2;
+    };
+    rejected(&write_in_read, "drop the ReadGuard first");
+    rejected(&read_in_write, "drop the WriteGuard first");
+    rejected(&write_in_write, "drop the WriteGuard first");
     *lock.write() += 4;
     assert_eq!(*lock.read(), 5);
 }

@@ -124,7 +124,7 @@ impl<T: Send + 'static, E: Send + 'static> Pipeline<T, E> {
         Pipeline { output, stages, state }
     }
 
-    /// Adds a stage of several tasks, at least one, which call `f` at the same time. The results
+    /// Adds a stage of `tasks` tasks, which call `f` at the same time; 0 counts as 1. The results
     /// keep the order of the items. If several calls fail, the pipeline reports the error that was
     /// returned first, which need not be that of the earliest item.
     ///
@@ -194,9 +194,9 @@ impl<T: Send + 'static, E> std::fmt::Debug for Pipeline<T, E> {
     }
 }
 
-/// Calls `f` for each item in several tasks, at least one, and returns the results in the order of
-/// the items. Tasks receive items in turn, so that one slow item delays the others as soon as the
-/// streams are full.
+/// Calls `f` for each item in `tasks` tasks, where 0 counts as 1, and returns the results in the
+/// order of the items. Tasks receive items in turn, so that one slow item delays the others as soon
+/// as the streams are full.
 ///
 /// If a call panics, or the scope of the caller is cancelled, the last result is the [`Failure`]
 /// that a joiner of the task receives. Collect into a `Result` to obtain all results or the

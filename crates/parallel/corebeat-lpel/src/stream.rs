@@ -70,10 +70,11 @@ use std::sync::atomic::compiler_fence;
 ///
 /// # Panics
 ///
-/// Panics if `capacity` is 0, or if there is no memory for that many items. There is no form that
-/// returns an error, as with the channels of the standard library, crossbeam and Tokio: in most
-/// programs, the capacity is a constant. Compare a capacity from a user or a file with a limit of
-/// the program first, because the system may grant more memory than it has.
+/// Panics if `capacity` is 0, or if there is no memory for that many items; an item without a size
+/// takes one byte. There is no form that returns an error, as with the channels of the standard
+/// library, crossbeam and Tokio: in most programs, the capacity is a constant. Compare a capacity
+/// from a user or a file with a limit of the program first, because the system may grant more
+/// memory than it has.
 pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
     pair(capacity, false)
 }

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Waits for a duration in an async task, which holds no stack meanwhile. The time begins with the
-/// first poll.
+/// first poll. Lets other tasks of the worker run, and ends in a task that is cancelled, also if
+/// the duration is zero.
 ///
 /// # Panics
 ///
@@ -18,7 +19,8 @@ pub fn sleep_async(time: Duration) -> SleepAsync {
 }
 
 /// Waits for `future` at most for `time`, which begins with the first poll. The result is
-/// [`Elapsed`] if the future was not ready in time.
+/// [`Elapsed`] if the future was not ready in time. A future that is not ready at its first poll is
+/// polled again after other tasks of the worker, also if the time is zero.
 ///
 /// ```
 /// use corebeat_lpel::{Elapsed, Runtime, spawn_async, stream, timeout};
@@ -75,10 +77,17 @@ impl Future for SleepAsync {
             .expect("a point in time was awaited outside the workers of a runtime: use a task");
         let now_ns = worker.inner().clock.now_ns();
         let time_ns = self.time_ns;
+        let is_first = self.due_ns.is_none();
         let due_ns = *self.due_ns.get_or_insert(now_ns.saturating_add(time_ns));
         self.remove_timer();
         if now_ns >= due_ns {
-            return Poll::Ready(());
+            if !is_first {
+                return Poll::Ready(());
+            }
+            // A task that waits for no time in a loop would occupy its worker, and would not end
+            // when it is cancelled: a worker checks for that before each poll.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let timer = worker.set_timer(due_ns - now_ns, Target::Future(context.waker().clone()));
         self.timer = Some((worker.home(), timer));

@@ -1,6 +1,9 @@
 //! Waits with a time limit, and points in time.
 
 use corebeat_lpel::*;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -174,4 +177,74 @@ fn cancelled_task_does_not_wait_for_its_limit() {
     reported.read();
     drop(rt);
     assert!(matches!(waits.join(), Err(Failure::Cancelled)));
+}
+
+/// Number of waits after which a task ends by itself.
+const WAITS: usize = 10_000;
+
+/// Aborts a task that waits again and again, on the only worker, after its first wait has begun.
+/// Returns why the task ended.
+fn abort(
+    start: impl FnOnce(Arc<AtomicBool>) -> JoinHandle<()> + Send + 'static,
+) -> Result<(), Failure> {
+    let rt = Runtime::builder().workers(1).deterministic(1).build().unwrap();
+    let ended = rt.run(move || {
+        let waits = Arc::new(AtomicBool::new(false));
+        let task = start(waits.clone());
+        while !waits.load(Ordering::Relaxed) {
+            yield_now();
+        }
+        task.abort();
+        task.join()
+    });
+    ended.unwrap()
+}
+
+fn abort_blocking(mut wait: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    abort(|waits| {
+        spawn(move || {
+            for _ in 0..WAITS {
+                waits.store(true, Ordering::Relaxed);
+                wait();
+            }
+        })
+    })
+}
+
+fn abort_awaiting<F: Future + Send + 'static>(wait: fn() -> F) -> Result<(), Failure> {
+    abort(move |waits| {
+        spawn_async(async move {
+            for _ in 0..WAITS {
+                waits.store(true, Ordering::Relaxed);
+                wait().await;
+            }
+        })
+    })
+}
+
+#[test]
+fn wait_of_no_time_lets_other_tasks_run_and_ends_when_aborted() {
+    const ZERO: Duration = Duration::ZERO;
+    let (_silent, mut reader) = stream::<u8>(1);
+    let (mut writer, _full) = stream(1);
+    writer.write(0).unwrap();
+    let (_quiet, member) = stream::<u8>(1);
+    let mut set = StreamSet::new();
+    set.add(member);
+    let mut sleeper = None;
+    let ended = [
+        abort_awaiting(|| sleep_async(ZERO)),
+        abort_awaiting(|| timeout(ZERO, pending::<()>())),
+        abort_blocking(|| sleep(ZERO)),
+        abort_blocking(move || assert!(reader.read_timeout(ZERO).is_err())),
+        abort_blocking(move || assert!(writer.write_timeout(1, ZERO).is_err())),
+        abort_blocking(move || assert!(set.read_timeout(ZERO).is_none())),
+        abort_blocking(move || {
+            let sleeper = sleeper.get_or_insert_with(|| spawn(|| sleep(1000 * SECOND)));
+            assert!(sleeper.join_timeout(ZERO).is_none());
+        }),
+    ];
+    for (n, ended) in ended.iter().enumerate() {
+        assert!(matches!(ended, Err(Failure::Aborted)), "wait {n}: {ended:?}");
+    }
 }

@@ -62,6 +62,11 @@ impl Mapping {
         self.inode.number != 0
     }
 
+    /// Returns whether this is the vDSO, the code that the kernel maps into each process.
+    pub(super) fn is_vdso(&self) -> bool {
+        self.path == Path::new("[vdso]")
+    }
+
     /// Returns the offset of an address of this mapping in the file.
     pub(super) fn offset_of(&self, address: u64) -> Option<u64> {
         self.offset.checked_add(address.checked_sub(self.addresses.start)?)

@@ -45,6 +45,8 @@ pub(crate) enum Place {
         /// `None` if the file could not be opened.
         contents: Option<Contents>,
     },
+    /// In the vDSO.
+    Vdso,
     /// In memory that maps no file: generated code.
     Anonymous,
     /// The mappings of the process could not be read.
@@ -86,6 +88,8 @@ pub enum Function {
         /// Offset of an instruction of the loop in the file, in bytes.
         offset: u64,
     },
+    /// Code in the vDSO, with which the C library reads clocks without a system call.
+    Vdso,
     /// Code in memory that maps no file, such as generated code.
     Anonymous,
     /// The process ended, or its mappings are hidden.
@@ -105,6 +109,7 @@ impl From<Function> for Fields {
         let (function, file, offset) = match function {
             Function::Named { name, file } => (Some(name), Some(file), None),
             Function::Unnamed { file, offset } => (None, Some(file), Some(offset)),
+            Function::Vdso => (None, Some("[vdso]".into()), None),
             Function::Anonymous | Function::Unknown => (None, None, None),
         };
         Fields { function, file, offset }
@@ -117,6 +122,7 @@ impl Function {
         match self {
             Function::Named { name, .. } => name.clone(),
             Function::Unnamed { file, offset } => format!("{}+{offset:#x}", base_name(file)),
+            Function::Vdso => "vDSO".into(),
             Function::Anonymous => "anonymous memory".into(),
             Function::Unknown => "unknown".into(),
         }
@@ -139,6 +145,7 @@ impl fmt::Display for Function {
         match self {
             Function::Named { name, file } => write!(f, "{name} in {}", base_name(file)),
             Function::Unnamed { .. } => write!(f, "unknown function at {}", self.short()),
+            Function::Vdso => f.write_str("the vDSO"),
             Function::Anonymous => f.write_str("unknown function in anonymous memory"),
             Function::Unknown => f.write_str("unknown function"),
         }
@@ -217,6 +224,7 @@ impl Names {
         let mapping = maps.iter().find(|mapping| mapping.addresses.contains(&address));
         match mapping.map(|m| (m, m.has_file().then(|| m.offset_of(address)).flatten())) {
             None => Place::Unknown,
+            Some((mapping, None)) if mapping.is_vdso() => Place::Vdso,
             Some((_, None)) => Place::Anonymous,
             Some((mapping, Some(offset))) => {
                 let contents = mapping.open(pid).and_then(|file| self.contents(file, offset));
@@ -261,6 +269,7 @@ impl Names {
     pub(crate) fn functions(&self, times: &SpinTimes) -> Vec<SpinFunction> {
         SpinFunction::ranking(times.0.iter().map(|(place, &time_ns)| {
             let function = match &**place {
+                Place::Vdso => Function::Vdso,
                 Place::Anonymous => Function::Anonymous,
                 Place::Unknown => Function::Unknown,
                 &Place::File { ref path, offset, contents } => {
@@ -334,6 +343,8 @@ mod tests {
         // SAFETY: a new mapping at an address that the kernel chooses overlaps no other memory.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), 1, access, MapFlags::PRIVATE) };
         assert_eq!(function_at(me, page.unwrap().addr() as u64), Function::Anonymous);
+        let vdso = mapping::executable(me).find(Mapping::is_vdso).expect("the kernel has a vDSO");
+        assert_eq!(function_at(me, vdso.addresses.start), Function::Vdso);
         for (pid, address) in [(me, 0), (me, u64::MAX), (i32::MAX, 0x40_0000)] {
             assert_eq!(function_at(pid, address), Function::Unknown);
         }
@@ -430,6 +441,12 @@ mod tests {
                 "unknown function at a+0x1234",
                 "a+0x1234",
                 r#"{"function":null,"file":"/bin/a","offset":4660}"#,
+            ),
+            (
+                Function::Vdso,
+                "the vDSO",
+                "vDSO",
+                r#"{"function":null,"file":"[vdso]","offset":null}"#,
             ),
             (
                 Function::Anonymous,

@@ -101,6 +101,29 @@ fn each_run_reads_the_input_and_the_input_command_is_not_observed() {
 }
 
 #[test]
+fn input_command_ends_with_each_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    // The program ends before the input command, which never writes again.
+    let input = "exec 2>/dev/null; echo $$ >>started; echo go; sleep 600; :";
+    let options = ["tune", "--max", "1", "--window", "20", "--repeat", "2", "--input", input];
+    let program = ["--", "sh", "-c", "read line", "{threads}"];
+    let done = command(folder.path(), &[&options[..], &program].concat())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let started = std::fs::read_to_string(started).unwrap();
+    // One short run at least, the full run, and two runs of each side of the comparison.
+    assert!(started.lines().count() >= 6, "{started}");
+    let runs = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    until(|| !started.lines().any(runs));
+}
+
+#[test]
 fn json_is_one_object_whose_fields_the_book_explains() {
     let done =
         tune(&["--max", "2", "--json", "--", "sh", "-c", "echo noise; sleep 0.1", "{threads}"]);
