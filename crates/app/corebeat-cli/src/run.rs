@@ -363,8 +363,10 @@ mod tests {
     #[test]
     fn process_is_a_number_or_a_name() {
         assert_eq!(subject("7"), Ok(Subject::Number(7)));
-        assert_eq!(subject("7z"), Ok(Subject::Name("7z".into())));
-        for bad in ["", "0", "-1", "2147483648"] {
+        for name in ["7z", "+1", "-1"] {
+            assert_eq!(subject(name), Ok(Subject::Name(name.into())));
+        }
+        for bad in ["", "0", "2147483648"] {
             assert!(subject(bad).is_err(), "'{bad}' is accepted");
         }
     }
