@@ -127,6 +127,17 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// Undoes the changes of daemons that were killed, so that a test leaves no control group. The
+    /// daemons and their programs, which a test starts later, have ended.
+    fn drop(&mut self) {
+        let restored = command(self.0.path(), &["restore"]).status();
+        if !restored.is_ok_and(|status| status.success()) {
+            println!("'corebeat restore' failed in {}", self.0.path().display());
+        }
+    }
+}
+
 /// State of a program that a daemon may change: control groups, and nice values, classes and CPUs
 /// of all threads.
 fn state(program: &Running) -> Vec<String> {
