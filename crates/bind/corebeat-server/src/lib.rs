@@ -305,7 +305,7 @@ impl Adapter {
             let why = why.unwrap_or_else(|| format!("the server has {granted} CPUs"));
             lock(&self.shared.state).why = Some(why);
         } else if choice.is_some() {
-            self.policy.refuse();
+            self.policy.refuse(present, wanted);
         }
     }
 
