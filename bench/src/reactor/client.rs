@@ -3,6 +3,7 @@
 
 use super::MESSAGE_BYTES;
 use rustix::event::{Timespec, epoll};
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -67,8 +68,9 @@ pub(super) struct Served {
 struct Client {
     set: OwnedFd,
     connections: Vec<Connection>,
-    /// Connections without an outstanding request.
-    idle: Vec<usize>,
+    /// Connections without an outstanding request. The one that has been idle longest sends the
+    /// next request, so that low rates use all connections, too.
+    idle: VecDeque<usize>,
     requests: u64,
 }
 
@@ -99,7 +101,7 @@ impl Client {
         while begin.elapsed() < time {
             let due = before + (begin.elapsed().as_secs_f64() * rate) as u64;
             while self.requests < due
-                && let Some(n) = self.idle.pop()
+                && let Some(n) = self.idle.pop_front()
             {
                 self.requests += 1;
                 self.connections[n].ask(self.requests)?;
@@ -117,7 +119,7 @@ impl Client {
             for event in &events[..count] {
                 let n = event.data.u64() as usize;
                 if self.connections[n].receive()? {
-                    self.idle.push(n);
+                    self.idle.push_back(n);
                 }
             }
         }

@@ -2,9 +2,8 @@
 
 use super::{Options, READY, Subject, hand};
 use corebeat_lpel::{Runtime, spawn, spawn_async};
-use corebeat_policy::server::ServerPolicy;
 use corebeat_reactor::{Config, Exchange, Mechanism, Pattern, Server, attach};
-use corebeat_server::AdaptiveServer;
+use corebeat_server::{AdaptiveServer, ServerPolicy};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 

@@ -44,7 +44,7 @@ impl Mechanism {
     pub const ALL: [Mechanism; 3] = [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll];
 }
 
-/// Form of a server: what it can change while it runs.
+/// What a server can change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Variant {
     /// Division of the work between the threads.
@@ -72,22 +72,20 @@ pub struct Load {
     /// The threads that run in this variant. With [`Pattern::HalfSyncHalfAsync`], the first one
     /// detects events.
     pub threads: Vec<ThreadLoad>,
-    /// Connections that are open now.
-    pub connections: u64,
 }
 
 /// Activity of one thread of a server in a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ThreadLoad {
-    /// Calls that waited for events (wake-ups).
+    /// Waits for events that returned at least one (wake-ups).
     pub waits: u64,
-    /// Events that these calls returned.
+    /// Events that these waits returned.
     pub events: u64,
-    /// Time in those of these calls that found events at once, in nanoseconds. With
-    /// [`Pattern::LeaderFollowers`], such calls are the serial section.
+    /// Time in those of these waits that found events at once, in nanoseconds. With
+    /// [`Pattern::LeaderFollowers`], such waits are the serial section.
     pub serial_ns: u64,
-    /// Sum over the calls of the events that waited in the queue of
-    /// [`Pattern::HalfSyncHalfAsync`] after the call.
+    /// Sum over these waits of the events in the queue of [`Pattern::HalfSyncHalfAsync`] after the
+    /// wait.
     pub queued: u64,
     /// Requests that the thread has processed.
     pub requests: u64,

@@ -50,8 +50,13 @@
 //!
 //! 1. The server follows its load (`threads_follow_the_load`).
 //! 2. Requests and heartbeats agree (`each_request_is_a_beat`).
-//! 3. The server has as many workers as its claim has CPUs, or one
-//!    (`workers_stay_within_the_claimed_cpus`).
+//! 3. After each decision, the server has no more workers than its claim has CPUs, except one
+//!    (`workers_stay_within_the_claimed_cpus`). A claim that loses CPUs may have fewer until the
+//!    next decision.
+//! 4. The threads of the server run on the claimed CPUs, and leave CPUs before the server returns
+//!    them (`handlers_run_on_the_claimed_cpus`). CPUs that the arbiter requests are the exception:
+//!    they are returned first.
+//! 5. A server that cannot start accepts no connection (`refused_start_serves_nobody`).
 //!
 //! # Failure
 //!
@@ -64,9 +69,10 @@
 //! (`CONFIG_SCHED_INFO`). The CPUs of a claim belong to all threads of the server: none is pinned
 //! to one of them.
 
-use corebeat_claim::{Ask, Claim, CpuId, Retreat};
+pub use corebeat_policy::server::ServerPolicy;
+
+use corebeat_claim::{Ask, Claim, CpuId, CpuSet, Retreat};
 use corebeat_heartbeat::{Goal, Group, Producer};
-use corebeat_policy::server::ServerPolicy;
 use corebeat_reactor::{Config, Control, Handler, Server, Stats, Variant};
 use corebeat_sync::fork::Uninherited;
 use corebeat_sync::{Condvar, Mutex, lock, quiet};
@@ -84,11 +90,12 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// Parameters of an adaptive server.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Limits of the server. The pattern, the mechanism and the number of threads have no effect:
-    /// the server begins with one thread.
+    /// Limits of the server. `threads` is the largest number of threads that process events, from
+    /// 1. The pattern and the mechanism keep their defaults: the policy sets them.
     pub config: Config,
-    /// Thresholds, and the largest number of threads that process events. `None`, the default, is
-    /// a policy for the number of CPUs that this process may use.
+    /// Thresholds, and the largest number of threads that process events, unless `config` has a
+    /// smaller one. `None`, the default, is a policy for the number of CPUs that this process may
+    /// use.
     pub policy: Option<ServerPolicy>,
     /// Whether the server claims a CPU for each of these threads. The default is false.
     pub claim: bool,
@@ -109,6 +116,15 @@ pub struct Heartbeat {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A parameter that the policy sets differs from its default.
+    #[error(
+        "an adaptive server sets `{name}` by its load: leave the default, or use a `Server` of \
+             corebeat-reactor"
+    )]
+    Adaptive {
+        /// Name of the parameter, a field of [`Config`].
+        name: &'static str,
+    },
     /// The server cannot start.
     #[error(transparent)]
     Server(#[from] corebeat_reactor::Error),
@@ -177,27 +193,43 @@ impl AdaptiveServer {
         listener: impl Into<OwnedFd>,
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Result<AdaptiveServer, Error> {
-        let Options { config, policy, claim, heartbeat } = options;
+        let Options { mut config, policy, claim, heartbeat } = options;
+        check(&config)?;
         let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
-        let policy = policy.unwrap_or_else(|| ServerPolicy::new(cpus()));
-        let Variant { pattern, mechanism, threads } = policy.initial();
-        let config = Config { pattern, mechanism, threads: Some(threads), ..config };
-        let server = Server::start(config, listener, make)?;
-        let (control, shared) = (server.control(), Arc::<Shared>::default());
+        let mut policy = policy.unwrap_or_else(|| ServerPolicy::new(cpus()));
+        policy.workers_max = policy.workers_max.min(config.threads.unwrap_or(usize::MAX));
+        // The server refuses a largest number of 0.
+        config.threads = Some(policy.initial().threads.min(policy.workers_max));
+        let (listener, shared) = (listener.into(), Arc::<Shared>::default());
         let (started, has_started) = channel();
         let of_thread = shared.clone();
         let thread = quiet::spawn("reactor adapt", move || {
+            // Before the server, which serves clients from its start. The threads of the server
+            // inherit the affinity of this thread.
+            let resources = Resources::begin(claim, heartbeat, &of_thread);
+            let begun = resources.and_then(|resources| {
+                let server = Server::start(config, listener, make)?;
+                let adapter = Adapter::new(server.control(), policy, resources, of_thread);
+                Ok((server, adapter))
+            });
             // The receiver waits.
-            match Adapter::new(control, policy, claim, heartbeat, of_thread) {
-                Ok(adapter) => started.send(Ok(())).map(|()| adapter.run()).unwrap_or(()),
+            match begun {
+                Ok((server, adapter)) => started.send(Ok(server)).map_or((), |()| adapter.run()),
                 Err(why) => started.send(Err(why)).unwrap_or(()),
             }
         });
-        let thread = Some(Uninherited::new(thread.map_err(Error::System)?));
-        let own = AdaptiveServer { server: Some(server), shared, thread };
-        match has_started.recv() {
-            Ok(result) => result.map(|()| own),
-            Err(_) => Err(Error::System(std::io::Error::other("the thread has ended"))),
+        let thread = thread.map_err(Error::System)?;
+        let has_ended = |_| Err(Error::System(std::io::Error::other("the thread has ended")));
+        match has_started.recv().unwrap_or_else(has_ended) {
+            Ok(server) => {
+                let (server, thread) = (Some(server), Some(Uninherited::new(thread)));
+                Ok(AdaptiveServer { server, shared, thread })
+            }
+            Err(why) => {
+                // A panic was reported by its hook.
+                let _ = thread.join();
+                Err(why)
+            }
         }
     }
 
@@ -248,12 +280,50 @@ impl Drop for AdaptiveServer {
     }
 }
 
+/// Returns an error if a parameter that the policy sets differs from its default.
+fn check(config: &Config) -> Result<(), Error> {
+    let default = Config::default();
+    let set = [
+        ("pattern", config.pattern != default.pattern),
+        ("mechanism", config.mechanism != default.mechanism),
+    ];
+    match set.into_iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(Error::Adaptive { name }),
+        None => Ok(()),
+    }
+}
+
+/// The connections of a server to the loop.
+struct Resources {
+    claim: Option<ClaimedCpus>,
+    producer: Option<Producer>,
+}
+
+impl Resources {
+    /// Begins them for one worker on the calling thread.
+    fn begin(
+        claims: bool,
+        heartbeat: Option<Heartbeat>,
+        shared: &Shared,
+    ) -> Result<Resources, Error> {
+        let producer = heartbeat.map(|heartbeat| heartbeat.group.produce()).transpose()?;
+        if let (Some(producer), Some(goal)) = (&producer, heartbeat.and_then(|own| own.goal)) {
+            producer.set_goal(goal)?;
+        }
+        let mut claim = claims.then(ClaimedCpus::begin).transpose()?;
+        if let Some(claim) = &mut claim {
+            claim.change_to(1, Vec::new());
+            lock(&shared.state).cpus = claim.cpus().to_vec();
+        }
+        Ok(Resources { claim, producer })
+    }
+}
+
 /// The thread that adapts a server.
 struct Adapter {
     control: Control,
     policy: ServerPolicy,
-    claim: Option<ClaimedCpus>,
-    producer: Option<Producer>,
+    resources: Resources,
     /// Requests that have been beats.
     requests: u64,
     shared: Arc<Shared>,
@@ -263,18 +333,10 @@ impl Adapter {
     fn new(
         control: Control,
         policy: ServerPolicy,
-        claims: bool,
-        heartbeat: Option<Heartbeat>,
+        resources: Resources,
         shared: Arc<Shared>,
-    ) -> Result<Adapter, Error> {
-        let producer = heartbeat.map(|heartbeat| heartbeat.group.produce()).transpose()?;
-        if let (Some(producer), Some(goal)) = (&producer, heartbeat.and_then(|own| own.goal)) {
-            producer.set_goal(goal)?;
-        }
-        let claim = claims.then(ClaimedCpus::begin).transpose()?;
-        let mut adapter = Adapter { control, policy, claim, producer, requests: 0, shared };
-        adapter.obtain(1);
-        Ok(adapter)
+    ) -> Adapter {
+        Adapter { control, policy, resources, requests: 0, shared }
     }
 
     fn run(mut self) {
@@ -286,7 +348,7 @@ impl Adapter {
     }
 
     fn beat(&mut self) {
-        if let Some(producer) = &self.producer {
+        if let Some(producer) = &self.resources.producer {
             let requests = self.control.stats().requests;
             producer.beat(requests - std::mem::replace(&mut self.requests, requests));
         }
@@ -305,18 +367,16 @@ impl Adapter {
             let why = why.unwrap_or_else(|| format!("the server has {granted} CPUs"));
             lock(&self.shared.state).why = Some(why);
         } else if choice.is_some() {
-            self.policy.refuse();
+            self.policy.refuse(present, wanted);
         }
     }
 
     /// Claims this number of CPUs. Returns the number of workers that may run.
     fn obtain(&mut self, workers: usize) -> usize {
-        let Some(claim) = &mut self.claim else { return usize::MAX };
-        if claim.change_to(workers) {
-            claim.place(&self.control);
-            lock(&self.shared.state).cpus = claim.claim.cpus().to_vec();
-        }
-        claim.claim.cpus().len().max(1)
+        let Some(claim) = &mut self.resources.claim else { return usize::MAX };
+        claim.change_to(workers, self.control.tids());
+        lock(&self.shared.state).cpus = claim.cpus().to_vec();
+        claim.cpus().len().max(1)
     }
 }
 
@@ -325,8 +385,8 @@ struct ClaimedCpus {
     claim: Claim,
     /// The number of CPUs of the last request.
     asked: usize,
-    /// The CPUs on which the threads run.
-    placed: Vec<CpuId>,
+    /// The CPUs on which the threads run, and these threads.
+    placed: (Vec<CpuId>, Vec<i32>),
     /// The CPUs on which the threads run while the claim has none.
     all: Mask,
 }
@@ -334,39 +394,58 @@ struct ClaimedCpus {
 impl ClaimedCpus {
     fn begin() -> Result<ClaimedCpus, Error> {
         let all = sched_getaffinity(None).map_err(|why| Error::System(why.into()))?;
-        Ok(ClaimedCpus { claim: Claim::begin()?, asked: 1, placed: Vec::new(), all })
+        Ok(ClaimedCpus { claim: Claim::begin()?, asked: 1, placed: Default::default(), all })
     }
 
-    /// Requests this number of CPUs, and applies requests of the arbiter. Returns whether the
-    /// threads have to move.
-    fn change_to(&mut self, count: usize) -> bool {
+    fn cpus(&self) -> &[CpuId] {
+        self.claim.cpus()
+    }
+
+    /// Requests this number of CPUs, applies requests of the arbiter, and moves these threads of
+    /// the server to the CPUs of the claim.
+    fn change_to(&mut self, count: usize, tids: Vec<i32>) {
         // After an error, the claim has the CPUs that it had, and the next period tries again.
         let _ = self.claim.poll();
         let size = u32::try_from(count).unwrap_or(u32::MAX);
         let changed = match count.cmp(&self.asked) {
             Ordering::Greater => self.claim.invade(Ask::new(1, size)).is_ok(),
-            Ordering::Less => self.claim.retreat(Retreat::To(size)).is_ok(),
+            Ordering::Less => {
+                let (kept, returned) = self.cpus().split_at(count.min(self.cpus().len()));
+                let (kept, returned) = (kept.to_vec(), returned.iter().copied().collect());
+                // Before another program receives the others.
+                self.place(kept, &tids);
+                self.claim.retreat(retreat(returned, size)).is_ok()
+            }
             Ordering::Equal => false,
         };
         if changed {
             self.asked = count;
         }
-        self.claim.cpus() != self.placed
+        self.place(self.cpus().to_vec(), &tids);
     }
 
-    /// Moves the threads of the server to the CPUs of the claim. The calling thread moves, too:
-    /// later threads of the server inherit its affinity.
-    fn place(&mut self, control: &Control) {
-        self.placed = self.claim.cpus().to_vec();
+    /// Moves these threads to these CPUs. The calling thread moves, too: later threads of the
+    /// server inherit its affinity. A thread that has not begun has no number yet, so that it moves
+    /// with a later call.
+    fn place(&mut self, cpus: Vec<CpuId>, tids: &[i32]) {
+        if self.placed.0 == cpus && self.placed.1 == tids {
+            return;
+        }
         let mut mask = Mask::new();
-        self.placed.iter().for_each(|cpu| mask.set(cpu.0 as usize));
-        let mask = if self.placed.is_empty() { &self.all } else { &mask };
-        let threads = control.tids().into_iter().map(Pid::from_raw);
+        cpus.iter().for_each(|cpu| mask.set(cpu.0 as usize));
+        let mask = if cpus.is_empty() { &self.all } else { &mask };
+        let threads = tids.iter().copied().map(Pid::from_raw);
         for thread in std::iter::once(None).chain(threads) {
             // Fails if the CPUs are offline: the thread stays where it is.
             let _ = sched_setaffinity(thread, mask);
         }
+        self.placed = (cpus, tids.to_vec());
     }
+}
+
+/// Returns these CPUs. Without CPUs, lowers a request that the arbiter has granted in part.
+fn retreat(returned: CpuSet, size: u32) -> Retreat {
+    if returned.is_empty() { Retreat::To(size) } else { Retreat::Cpus(returned) }
 }
 
 /// The Rust code of the book is compiled and run as documentation tests.

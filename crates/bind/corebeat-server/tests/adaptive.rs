@@ -1,16 +1,19 @@
 //! Adaptive servers with thresholds by which any load adds threads.
 
 use corebeat_heartbeat::{Goal, Group};
-use corebeat_policy::server::ServerPolicy;
-use corebeat_reactor::Exchange;
-use corebeat_server::{AdaptiveServer, Error, Heartbeat, Options};
+use corebeat_reactor::{Config, Exchange, Mechanism, Pattern};
+use corebeat_server::{AdaptiveServer, Error, Heartbeat, Options, ServerPolicy};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Limit of each wait, which only a failing test reaches.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Held by tests that claim CPUs: the claims of a process take CPUs from each other.
+static CLAIMS: Mutex<()> = Mutex::new(());
 
 fn echo(exchange: &mut Exchange<'_>) {
     let input = exchange.input();
@@ -88,6 +91,7 @@ fn each_request_is_a_beat() {
 
 #[test]
 fn workers_stay_within_the_claimed_cpus() {
+    let _claims = CLAIMS.lock().unwrap_or_else(|e| e.into_inner());
     let policy = Some(eager(4));
     let (server, address) = start(Options { policy, claim: true, ..Options::default() });
     let mut stream = connect(address);
@@ -99,13 +103,81 @@ fn workers_stay_within_the_claimed_cpus() {
 }
 
 #[test]
-fn refused_heartbeat_fails_the_start() {
+fn handlers_run_on_the_claimed_cpus() {
+    let _claims = CLAIMS.lock().unwrap_or_else(|e| e.into_inner());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let cpus = || std::thread::available_parallelism().unwrap().get();
+    // Answers by the number of CPUs of its thread.
+    let count = move |exchange: &mut Exchange<'_>| {
+        exchange.output().push(u8::try_from(cpus()).unwrap_or(u8::MAX));
+        exchange.consume(exchange.input().len());
+    };
+    let policy = Some(ServerPolicy::new(1));
+    let options = Options { policy, claim: true, ..Options::default() };
+    let server = AdaptiveServer::start(options, listener, move || count).unwrap();
+    let has_cpu = server.cpus().len() == 1;
+    let mut stream = connect(address);
+    let mut answer = || {
+        let mut answer = [0; 1];
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut answer).unwrap();
+        usize::from(answer[0])
+    };
+    // Other programs may have claimed all CPUs. A claim that has one keeps it.
+    assert!(!has_cpu || answer() == 1);
+    until("the thread is on the CPU of the claim", || {
+        answer() == if server.cpus().is_empty() { cpus().min(255) } else { 1 }
+    });
+    server.stop(LIMIT);
+}
+
+#[test]
+fn refused_start_serves_nobody() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut stream = connect(listener.local_addr().unwrap());
+    stream.write_all(b"x").unwrap();
+    let handlers = Arc::new(AtomicUsize::new(0));
     let goal = Some(Goal { rate_min: Some(-1.0), ..Goal::default() });
     let heartbeat = Some(Heartbeat { group: Group::new(4712), goal });
+    let of_server = handlers.clone();
     let refused =
-        AdaptiveServer::start(Options { heartbeat, ..Options::default() }, listener, || echo);
+        AdaptiveServer::start(Options { heartbeat, ..Options::default() }, listener, move || {
+            of_server.fetch_add(1, Ordering::SeqCst);
+            echo
+        });
     assert!(matches!(refused, Err(Error::Heartbeat(_))));
+    assert_eq!(handlers.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn largest_number_of_threads_holds() {
+    let config = Config { threads: Some(2), ..Config::default() };
+    let (server, address) = start(Options { config, policy: Some(eager(4)), ..Options::default() });
+    let mut stream = connect(address);
+    until("the threads grow", || {
+        talk(&mut stream);
+        server.variant().workers() == 2
+    });
+    // The policy of an unlimited server doubles the threads again after a few periods.
+    for _ in 0..20_000 {
+        talk(&mut stream);
+        assert!(server.variant().workers() <= 2);
+    }
+}
+
+#[test]
+fn parameters_without_effect_are_refused() {
+    let start = |config| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        AdaptiveServer::start(Options { config, ..Options::default() }, listener, || echo)
+    };
+    let pattern = Config { pattern: Pattern::LeaderFollowers, ..Config::default() };
+    assert!(matches!(start(pattern), Err(Error::Adaptive { name: "pattern" })));
+    let mechanism = Config { mechanism: Mechanism::Poll, ..Config::default() };
+    assert!(matches!(start(mechanism), Err(Error::Adaptive { name: "mechanism" })));
+    let none = Config { threads: Some(0), ..Config::default() };
+    assert!(matches!(start(none), Err(Error::Server(_))));
 }
 
 #[test]

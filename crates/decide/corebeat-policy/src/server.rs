@@ -1,4 +1,4 @@
-//! Which variant does a server run in? The pattern and the number of threads follow its load.
+//! Sets the pattern and the number of threads of a server by its load.
 //!
 //! Strebelow and Prehofer, *Analysis of Event Processing Design Patterns and Their Performance
 //! Dependency on I/O Notification Mechanisms*, 2012, section 7: the patterns should adapt the
@@ -14,8 +14,9 @@
 //!        +---------------------------- Half-Sync/Half-Async      <-- no bursts: the queue is empty
 //! ```
 //!
-//! - **Threads.** Saturated workers double, and unneeded ones end. Threads that wait for CPUs of
-//!   other programs do not: more of them would wait, too.
+//! - **Threads.** Saturated workers double, unless they wait for CPUs of other programs: more of
+//!   them would wait, too. Workers end if the rest can do their work, which includes the time in
+//!   which they are ready to run: workers that obtain few CPUs do not end.
 //! - **Pattern.** Thread-per-core has neither a queue nor a serial section, and is the default. Its
 //!   weakness is that connections wait behind a busy thread while another one idles. The other
 //!   patterns do not have this weakness. They end when the rate of requests has changed by
@@ -25,12 +26,16 @@
 //!
 //! # No oscillation
 //!
-//! A change that reduces the rate of requests is undone. A change from one variant to another is
-//! not repeated before its rest is over, and each repetition doubles the rest. All rests end if the
-//! load changes: the rate of a variant leaves the band around an earlier rate of the same variant.
-//! So on a constant load, the times between two equal changes at least double, whatever the machine
-//! does. In a time of `t`, the number of changes is at most `p * (1 + log2(1 + t / rest))` for `p`
-//! pairs of variants, of which the rules above reach few.
+//! A change that reduces the rate of requests is undone, unless chance explains the fall: the
+//! number of requests of a span varies by its square root. So a few requests in a span undo nothing
+//! ([`ServerPolicy::deviations`]). A load that falls by itself may undo a change once, too.
+//!
+//! A change from one variant to another is not repeated before its rest is over, and each
+//! repetition doubles the rest. A change that was not carried out leaves later rests as they are.
+//! All rests end if the load changes: the rate of a variant leaves the band around an earlier rate
+//! of the same variant. So on a constant load, the times between two equal changes at least double,
+//! whatever the machine does. In a time of `t`, the number of changes is at most
+//! `p * (1 + log2(1 + t / rest))` for `p` pairs of variants, of which the rules above reach few.
 //! `constant_load_does_not_oscillate_on_any_machine` checks this bound on machines whose variants
 //! behave arbitrarily.
 
@@ -43,8 +48,9 @@ pub struct ServerPolicy {
     /// Share of the time in which the workers of a server run, or are ready to run, above which
     /// their number doubles. The default is 0.85.
     pub saturated: f64,
-    /// Utilisation of the remaining workers up to which workers end. Less than
-    /// [`ServerPolicy::saturated`], so that fewer workers are not saturated. The default is 0.65.
+    /// Share of the time in which the remaining workers run, or are ready to run, up to which
+    /// workers end. Less than [`ServerPolicy::saturated`], so that fewer workers are not saturated.
+    /// The default is 0.65.
     pub comfortable: f64,
     /// Share of run-queue wait in the time in which the workers are ready or run, above which their
     /// number does not grow. The default is 0.25.
@@ -62,16 +68,21 @@ pub struct ServerPolicy {
     pub burst: f64,
     /// Factor by which the rate of requests changes with the load. The default is 2.
     pub band: f64,
-    /// Rates below this one count as this one, in requests per second: they vary by chance. The
+    /// Rates below this one, in requests per second, are the same load: they vary by chance. The
     /// default is 1000.
     pub rate_min: f64,
     /// Share of the rate that a change must keep. The default is 0.95.
     pub kept: f64,
+    /// Standard deviations by which chance may reduce the number of requests of a span; the
+    /// deviation is the square root of the number. The default is 2: of 100 requests in a span, a
+    /// change must keep 80; of 4 or fewer, none.
+    pub deviations: f64,
     /// Number of successive spans that must suggest a change. The default is 2.
     pub confirmations: u32,
     /// Rest of a change until its first repetition, in nanoseconds. The default is 10 s.
     pub rest_ns: u64,
-    threads_max: usize,
+    /// Largest number of workers, from 1.
+    pub workers_max: usize,
     now_ns: u64,
     /// Whether the next span contains a part of the time before a change.
     is_settling: bool,
@@ -93,12 +104,15 @@ pub struct ServerPolicy {
 struct Trial {
     from: Variant,
     rate: f64,
+    /// Number of requests of the span that caused the change.
+    requests: f64,
 }
 
 /// When a change may be repeated.
 #[derive(Debug, Clone, Copy)]
 struct Change {
-    rest_ns: u64,
+    /// Rest of the next repetition, in nanoseconds.
+    next_ns: u64,
     until_ns: u64,
 }
 
@@ -114,10 +128,9 @@ pub struct Choice {
 /// Figures of a span.
 struct Figures {
     variant: Variant,
-    /// Requests per second.
+    /// Requests of the span, and per second.
+    requests: f64,
     rate: f64,
-    /// CPUs that the workers use.
-    demand: f64,
     /// Share of the time in which each worker runs or is ready.
     ready: Vec<f64>,
     /// Share of run-queue wait in that time.
@@ -126,7 +139,7 @@ struct Figures {
     request_ns: f64,
     /// Share of the time in which the serial section is in use.
     serial: f64,
-    /// Mean number of events of a wake-up that has some.
+    /// Mean number of events of a wake-up.
     burst: f64,
     /// Mean number of events in the queue after a wake-up.
     queue: f64,
@@ -152,8 +165,8 @@ impl Figures {
         let part = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         Some(Figures {
             variant: *variant,
+            requests,
             rate: requests * 1e9 / span,
-            demand: ran / span,
             ready: ready.collect(),
             crowding: part(all_ready - ran, all_ready),
             request_ns: part(ran, requests),
@@ -163,14 +176,20 @@ impl Figures {
         })
     }
 
+    /// Mean number of workers that run or are ready.
+    fn demand(&self) -> f64 {
+        self.ready.iter().sum()
+    }
+
     fn saturation(&self) -> f64 {
-        self.ready.iter().sum::<f64>() / self.ready.len().max(1) as f64
+        self.demand() / self.ready.len().max(1) as f64
     }
 }
 
 impl ServerPolicy {
-    /// Creates the policy of a server that may use this number of CPUs, from 1.
-    pub fn new(threads_max: usize) -> ServerPolicy {
+    /// Creates the policy of a server with at most this number of workers, from 1: usually that of
+    /// the CPUs that it may use.
+    pub fn new(workers_max: usize) -> ServerPolicy {
         ServerPolicy {
             saturated: 0.85,
             comfortable: 0.65,
@@ -182,9 +201,10 @@ impl ServerPolicy {
             band: 2.0,
             rate_min: 1000.0,
             kept: 0.95,
+            deviations: 2.0,
             confirmations: 2,
             rest_ns: 10_000_000_000,
-            threads_max: threads_max.max(1),
+            workers_max: workers_max.max(1),
             now_ns: 0,
             is_settling: true,
             suggested: None,
@@ -211,10 +231,14 @@ impl ServerPolicy {
         }
     }
 
-    /// Notes that the last choice was not carried out, for instance because no CPU is free. It is
-    /// repeated when its rest is over.
-    pub fn refuse(&mut self) {
+    /// Notes that the last choice, a change from one variant to another, was not carried out, for
+    /// instance because no CPU is free. It is repeated when its rest is over. The rest does not
+    /// double: CPUs may become free at any time.
+    pub fn refuse(&mut self, from: Variant, to: Variant) {
         self.trial = None;
+        if let Some(change) = self.changes.get_mut(&(from, to)) {
+            change.next_ns = change.next_ns.div_ceil(2);
+        }
     }
 
     /// Decides after a span. Returns `None` while the server keeps its variant. The caller switches
@@ -225,11 +249,11 @@ impl ServerPolicy {
             return None;
         }
         let figures = Figures::new(load)?;
-        let rate = self.rate(figures.rate);
+        let rate = figures.rate.max(self.rate_min);
         self.entered_at.get_or_insert(rate);
         let variant = figures.variant;
         self.note_rate(variant, rate);
-        let undoing = self.judge(&figures, rate).filter(|choice| self.has_rested(variant, choice));
+        let undoing = self.judge(&figures).filter(|choice| self.has_rested(variant, choice));
         let suggestion = undoing.or_else(|| {
             self.suggest(&figures, rate).filter(|choice| self.has_rested(variant, choice))
         });
@@ -245,7 +269,7 @@ impl ServerPolicy {
         if count < self.confirmations {
             return None;
         }
-        self.note(variant, choice.variant, rate);
+        self.note(choice.variant, &figures);
         Some(choice)
     }
 
@@ -265,29 +289,27 @@ impl ServerPolicy {
         change.is_none_or(|change| change.until_ns <= self.now_ns)
     }
 
-    fn rate(&self, rate: f64) -> f64 {
-        rate.max(self.rate_min)
-    }
-
-    /// Notes a change at this rate.
-    fn note(&mut self, from: Variant, to: Variant, rate: f64) {
+    /// Notes a change after a span with these figures.
+    fn note(&mut self, to: Variant, figures: &Figures) {
+        let Figures { variant: from, rate, requests, .. } = *figures;
         self.is_settling = true;
         self.suggested = None;
-        let last = self.changes.get(&(from, to));
-        let rest_ns = last.map_or(self.rest_ns, |last| last.rest_ns.saturating_mul(2));
+        let rest_ns = self.changes.get(&(from, to)).map_or(self.rest_ns, |last| last.next_ns);
         let until_ns = self.now_ns.saturating_add(rest_ns);
-        self.changes.insert((from, to), Change { rest_ns, until_ns });
+        let next_ns = rest_ns.saturating_mul(2);
+        self.changes.insert((from, to), Change { next_ns, until_ns });
         // The undoing of a change is not undone.
         let is_undoing = self.trial.take().is_some_and(|trial| trial.from == to);
-        self.trial = (!is_undoing).then_some(Trial { from, rate });
+        self.trial = (!is_undoing).then_some(Trial { from, rate, requests });
         self.entered_at = None;
     }
 
-    /// Suggests to undo the last change if the rate of requests has fallen. Any other outcome ends
-    /// the trial.
-    fn judge(&mut self, figures: &Figures, rate: f64) -> Option<Choice> {
+    /// Suggests to undo the last change if the rate of requests has fallen by more than chance
+    /// explains. Any other outcome ends the trial.
+    fn judge(&mut self, figures: &Figures) -> Option<Choice> {
         let trial = self.trial?;
-        if rate < trial.rate * self.kept && is_within(rate, trial.rate, self.band) {
+        let kept = self.kept.min(1.0 - self.deviations / trial.requests.sqrt());
+        if figures.rate < trial.rate * kept {
             let why = format!(
                 "the rate of requests fell from {:.0} to {:.0} a second",
                 trial.rate, figures.rate
@@ -304,13 +326,13 @@ impl ServerPolicy {
         let choice = |variant, why: String| Some(Choice { variant, why });
         let workers = variant.workers();
         let saturation = figures.saturation();
-        let needed = (figures.demand / self.comfortable).ceil().max(1.0) as usize;
+        let needed = (figures.demand() / self.comfortable).ceil().max(1.0) as usize;
         if needed < workers {
-            let why = format!("the server uses {:.2} CPUs", figures.demand);
+            let why = format!("the work suffices for {:.2} workers", figures.demand());
             return choice(ServerPolicy::limit(variant, needed), why);
         }
         if saturation > self.saturated && figures.crowding <= self.crowded {
-            let more = (workers * 2).min(self.threads_max);
+            let more = (workers * 2).min(self.workers_max);
             if more > workers {
                 let why = format!("the workers are busy {:.0}% of the time", saturation * 100.0);
                 return choice(with_workers(variant, more), why);

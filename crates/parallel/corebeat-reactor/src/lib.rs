@@ -83,8 +83,8 @@
 //!   detect by a [`Mechanism`]; all nine combinations work. A connection without input and output
 //!   in progress has no buffers.
 //! - **Switches.** A [`Control`] measures the load of a server, and switches it to another
-//!   [`Variant`] while it runs: threads enter the new *regime*, and each connection moves to an
-//!   interest set of it in a turn of its own. `corebeat-server` decides when to switch.
+//!   [`Variant`] while it runs. An instance of a variant is a *regime*: threads enter the new one,
+//!   and each connection moves to an interest set of it in a turn of its own. `corebeat-server` decides when to switch.
 //! - **Back-pressure.** A server reads nothing from a connection while output for it is pending, so
 //!   that the peer's own buffers fill up.
 //!

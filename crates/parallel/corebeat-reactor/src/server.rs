@@ -152,8 +152,8 @@ pub enum Error {
     },
     /// The system refuses an interest set, a thread or the listener.
     #[error(
-        "cannot start the server ({0}): lower its number of threads, or raise the limits of \
-             the process"
+        "cannot start or switch the server ({0}): lower its number of threads, or raise the \
+             limits of the process"
     )]
     System(#[from] io::Error),
 }
@@ -217,7 +217,7 @@ impl Server {
 
     /// Returns a handle that measures the load of the server, and switches its variant.
     pub fn control(&self) -> Control {
-        Control { engine: self.engine.clone(), last: Last::default() }
+        Control { engine: self.engine.clone(), last: Last::default(), process: self.process }
     }
 
     /// Stops accepting, lets requests in progress finish for at most `grace`, closes the
@@ -262,10 +262,12 @@ impl std::fmt::Debug for Server {
 }
 
 /// Measures the load of a server, and switches its variant. The handle does not keep the server
-/// running; it has no effect on a server that has ended.
+/// running. It has no effect on a server that has ended, and none in a child of fork.
 pub struct Control {
     engine: Arc<Engine>,
     last: Last,
+    /// As that of the server.
+    process: Option<Process>,
 }
 
 impl Control {
@@ -307,6 +309,11 @@ impl Control {
     /// server then continues as before.
     pub fn switch(&self, variant: Variant) -> Result<(), Error> {
         check_threads(variant)?;
+        // A child of fork has no threads of the server. Those of a switch would serve the listener
+        // and the connections of the parent.
+        if !self.process.is_some_and(Process::is_current) {
+            return Ok(());
+        }
         self.engine.switch(variant)
     }
 }

@@ -1,6 +1,7 @@
 //! Servers that switch their variant while they are used.
 
 use corebeat_reactor::{Config, Control, Error, Exchange, Mechanism, Pattern, Server, Variant};
+use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -268,6 +269,43 @@ fn load_counts_events_and_requests_of_the_present_threads() {
         assert!(times.iter().all(|thread| thread.ran_ns.is_some() && thread.waited_ns.is_some()));
         server.stop(MINUTE);
     }
+}
+
+#[test]
+fn waits_without_events_do_not_count() {
+    for pattern in Pattern::ALL {
+        let idle_timeout = Some(Duration::from_millis(10));
+        let threads = Some(1 + pattern.detectors());
+        let config = Config { pattern, threads, idle_timeout, ..Config::default() };
+        let (server, address) = start(config, || echo);
+        // Several sweeps end waits before one of them closes the connection.
+        assert_eq!(connect(address).read(&mut [0; 1]).unwrap(), 0);
+        let threads = server.control().load().threads;
+        assert!(threads.iter().all(|thread| thread.waits <= thread.events), "{threads:?}");
+        assert!(threads[0].waits > 0);
+    }
+}
+
+#[test]
+fn switch_in_a_child_of_fork_has_no_effect() {
+    let (server, address) = start(Config { threads: Some(1), ..Config::default() }, || echo);
+    let mut stream = connect(address);
+    let mut talk = || {
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
+    };
+    // The thread of the server holds no lock afterwards.
+    talk();
+    let control = server.control();
+    assert!(in_child(|| {
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        for control in [&control, &server.control()] {
+            control.switch(variants(2).next().unwrap()).unwrap();
+        }
+        threads() == 1
+    }));
+    talk();
+    assert_eq!(server.stats().switches, 0);
 }
 
 #[test]

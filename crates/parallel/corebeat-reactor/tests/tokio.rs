@@ -5,6 +5,26 @@ use corebeat_lpel::{Runtime, spawn_async};
 use corebeat_reactor::{TcpListener, TcpStream, attach};
 use h2::RecvStream;
 use http::{Request, Response};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::AsyncWrite;
+
+#[test]
+fn end_of_data_after_a_reset_is_no_error() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    let linger = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&peer, linger).unwrap();
+    drop(peer);
+    let mut stream = TcpStream::from_std(stream).unwrap();
+    let why = std::io::Read::read(&mut stream, &mut [0; 1]).unwrap_err();
+    assert_eq!(why.kind(), std::io::ErrorKind::ConnectionReset);
+    let mut context = Context::from_waker(Waker::noop());
+    let closed = Pin::new(&mut stream).poll_shutdown(&mut context);
+    assert!(matches!(closed, Poll::Ready(Ok(()))), "{closed:?}");
+}
 
 /// Receives a body, and lets the peer send more.
 async fn receive(mut body: RecvStream) -> Vec<u8> {

@@ -63,7 +63,7 @@ impl Machine {
             let detector = ThreadLoad { waits, events, queued, ..ThreadLoad::default() };
             threads.insert(0, detector);
         }
-        Load { span_ns: PERIOD_NS, variant, threads, connections: 512 }
+        Load { span_ns: PERIOD_NS, variant, threads }
     }
 
     /// Lets the policy control the server for a number of spans. Returns the last variant, and the
@@ -153,33 +153,74 @@ fn growth_that_reduces_the_rate_is_undone() {
     assert!(changes[1].1.starts_with("the rate of requests fell from "), "{}", changes[1].1);
 }
 
-#[test]
-fn waits_for_cpus_of_other_programs_prevent_growth() {
-    let mut policy = ServerPolicy::new(8);
+/// Activity of a saturated server whose workers obtain this share of a CPU each.
+fn crowded(variant: Variant, share: f64) -> Load {
+    let ran = PERIOD_NS as f64 * share;
     let thread = ThreadLoad {
-        requests: 1000,
-        ran_ns: Some(PERIOD_NS / 2),
-        waited_ns: Some(PERIOD_NS / 2),
+        requests: (ran / 12_000.0) as u64,
+        ran_ns: Some(ran as u64),
+        waited_ns: Some(PERIOD_NS - ran as u64),
         ..ThreadLoad::default()
     };
-    let load =
-        Load { span_ns: PERIOD_NS, variant: plain(1), threads: vec![thread], connections: 1 };
-    assert!((0..SECOND).all(|_| policy.decide(&load).is_none()));
+    Load { span_ns: PERIOD_NS, variant, threads: vec![thread; variant.threads] }
 }
 
 #[test]
-fn refused_growth_is_repeated_ever_more_rarely() {
+fn waits_for_cpus_of_other_programs_prevent_growth() {
+    let mut policy = ServerPolicy::new(8);
+    assert!((0..SECOND).all(|_| policy.decide(&crowded(plain(1), 0.5)).is_none()));
+}
+
+#[test]
+fn workers_that_wait_for_cpus_of_other_programs_do_not_end() {
+    let mut policy = ServerPolicy::new(8);
+    assert!((0..SECOND).all(|_| policy.decide(&crowded(plain(8), 0.2)).is_none()));
+}
+
+/// A policy, and a server that the policy has just changed to two workers at this rate.
+fn grown(rate: f64) -> (ServerPolicy, Variant) {
+    let mut policy = ServerPolicy::new(2);
+    let request_ns = 1e9 / rate - Machine::default().wait_ns;
+    let one = Machine { arrivals: 1e9, request_ns, ..Machine::default() };
+    let (variant, _) = one.drive(&mut policy, plain(1), 3);
+    assert_eq!(variant, plain(2), "{rate} requests a second");
+    (policy, variant)
+}
+
+#[test]
+fn falls_of_any_size_are_undone_unless_chance_explains_them() {
+    // Rates before and after the change. The workers stay saturated.
+    for (before, after, is_undone) in [
+        (83_000.0, 75_000.0, true),
+        (83_000.0, 20_000.0, true),
+        (83_000.0, 0.0, true),
+        (800.0, 500.0, true),
+        (800.0, 750.0, false),
+        (60.0, 20.0, false),
+    ] {
+        let (mut policy, variant) = grown(before);
+        let requests = (after * PERIOD_NS as f64 / 1e9) as u64;
+        let mut load = crowded(variant, 1.0);
+        load.threads.iter_mut().for_each(|thread| thread.requests = requests / 2);
+        let choices: Vec<_> = (0..3).filter_map(|_| policy.decide(&load)).collect();
+        let undone = choices.first().is_some_and(|choice| choice.variant == plain(1));
+        assert_eq!(undone, is_undone, "from {before} to {after}: {choices:?}");
+    }
+}
+
+#[test]
+fn refused_growth_is_repeated_after_equal_rests() {
     let machine = Machine { arrivals: 1e9, ..Machine::default() };
     let mut policy = ServerPolicy::new(8);
     let mut times = Vec::new();
-    for span in 0..200 * SECOND {
+    for span in 0..50 * SECOND {
         if let Some(choice) = policy.decide(&machine.run(plain(1))) {
             assert_eq!(choice.variant, plain(2));
-            policy.refuse();
+            policy.refuse(plain(1), choice.variant);
             times.push(span / SECOND);
         }
     }
-    assert_eq!(times, [0, 10, 30, 70, 150]);
+    assert_eq!(times, [0, 10, 20, 30, 40]);
 }
 
 #[test]
@@ -254,7 +295,7 @@ proptest! {
                     waited_ns: Some(ns(waited * 0.2)),
                 }
             }).collect();
-            let load = Load { span_ns: PERIOD_NS, variant, threads: figures, connections: 1 };
+            let load = Load { span_ns: PERIOD_NS, variant, threads: figures };
             if let Some(choice) = policy.decide(&load) {
                 *counts.entry((variant, choice.variant)).or_insert(0_u32) += 1;
                 variant = choice.variant;

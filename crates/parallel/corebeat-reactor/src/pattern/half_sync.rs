@@ -22,6 +22,9 @@ impl HalfSync {
         let mut events = Vec::new();
         while !regime.is_over() {
             engine.wait(regime, &regime.sets[0], &mut events, BATCH, scratch);
+            if events.is_empty() {
+                continue;
+            }
             let mut queue = lock(&self.queue);
             while queue.len() >= QUEUE_MAX && !regime.is_over() {
                 queue = self.has_room.wait(queue).unwrap_or_else(|e| e.into_inner());
@@ -30,7 +33,6 @@ impl HalfSync {
             queue.extend(&events);
             drop(queue);
             match events.len() {
-                0 => {}
                 1 => self.has_events.notify_one(),
                 _ => self.has_events.notify_all(),
             }

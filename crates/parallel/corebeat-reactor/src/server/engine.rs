@@ -341,8 +341,7 @@ impl Engine {
                 loads[at] = of_span;
             }
         }
-        let connections = self.open.load(Ordering::SeqCst) as u64;
-        Load { span_ns, variant, threads: loads, connections }
+        Load { span_ns, variant, threads: loads }
     }
 
     // ---- for patterns
@@ -381,6 +380,10 @@ impl Engine {
         }
         let now_ns = self.now_ns();
         scratch.now_ms = now_ns / 1_000_000;
+        // The end of the time, or another thread, ended the wait.
+        if events.is_empty() {
+            return;
+        }
         scratch.meter.waits.add(1);
         scratch.meter.events.add(events.len() as u64);
         if now_ns - begin_ns <= PROMPT_NS_MAX {

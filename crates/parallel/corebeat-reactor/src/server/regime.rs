@@ -1,4 +1,4 @@
-//! A regime: the form in which a server runs, from its start or a switch to the next switch.
+//! A regime: an instance of a variant, from the start of the server or a switch to the next switch.
 
 use super::Variant;
 use super::connection::Connection;

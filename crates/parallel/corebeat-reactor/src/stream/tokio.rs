@@ -49,7 +49,11 @@ impl<S: Socket> AsyncWrite for WriteHalf<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.io.socket.close(Shutdown::Write))
+        match self.io.socket.close(Shutdown::Write) {
+            // As the streams of Tokio: the connection has ended already, for instance by a reset.
+            Err(why) if why.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            closed => Poll::Ready(closed),
+        }
     }
 }
 
