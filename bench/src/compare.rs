@@ -138,7 +138,7 @@ fn table(comparisons: &[Comparison]) -> String {
 }
 
 impl Comparison {
-    /// New over old, by round. A pair without a positive ratio says nothing and is left out.
+    /// New over old, by round. A pair without a positive ratio has no meaning and is left out.
     fn ratios(&self) -> impl Iterator<Item = f64> {
         let ratios = self.pairs.iter().map(|(old, new)| new / old);
         ratios.filter(|ratio| ratio.is_finite() && *ratio > 0.0)

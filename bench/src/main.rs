@@ -5,8 +5,8 @@
 //! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
 //! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
 //! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `probe`, `trace`, `sim` and `verify`.
-//! `compare` compares two builds of the bench, and `figure` draws some of the results. The book's pages `measuring.md` and `measuring-libraries.md`
-//! describe each bench.
+//! `compare` compares two builds of the bench, and `figure` draws some of the results. The book's
+//! pages `measuring.md` and `measuring-libraries.md` describe each bench.
 //!
 //! # Model
 //!

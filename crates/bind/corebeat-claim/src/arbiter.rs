@@ -4,8 +4,8 @@ use crate::local::LocalClaim;
 use crate::signal::Signal;
 use crate::{Ask, Error, Numa, Retreat};
 use corebeat_machine::{CpuId, CpuSet};
-use corebeat_sync::quiet;
 use corebeat_wire::{Connection, Deadline, Watch, host};
+use rustix::net::{Shutdown, shutdown};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -196,19 +196,15 @@ impl DaemonClaim {
         self.retreat(Retreat::Cpus(back))
     }
 
-    fn end(self) {
+    fn end(mut self) {
         // A claim without CPUs has ended. If the daemon has ended, so has the claim.
         let nothing = host::Retreat { claim: self.claim, to: Some(0), cpus: None };
-        let mut connection = self.connection;
-        let mut is_late = move || {
-            connection.set_deadline(Deadline::new());
-            let ended = connection.call::<_, host::Retreated>(host::RETREAT, &nothing, |_| ());
-            matches!(ended, Err(corebeat_wire::Error::TimedOut))
-        };
-        // The daemon keeps the claim as long as the process has another connection, and ends the
-        // claim when it continues if this connection still exists then.
-        if is_late() {
-            let _ = quiet::spawn("corebeat-claim", move || while is_late() {});
+        self.connection.set_deadline(Deadline::new());
+        let ended = self.connection.call::<_, host::Retreated>(host::RETREAT, &nothing, |_| ());
+        if ended.is_err() {
+            // The daemon is late, or refuses more calls. It ends the claim with the connection, of
+            // which children of fork may have copies.
+            let _ = shutdown(self.connection.as_fd(), Shutdown::Both);
         }
     }
 }

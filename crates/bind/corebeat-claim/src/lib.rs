@@ -316,10 +316,11 @@ impl Claim {
 
     /// Calls a function on a separate thread, which receives no signals, when a request of the
     /// arbiter is pending, when the daemon has ended, and at most about a second after a daemon has
-    /// started to which the claim can move; and then not again before [`poll`](Claim::poll). After
-    /// a poll that failed, the function is called again after a second. The function replaces an
-    /// earlier one. A running call continues when the claim is dropped. A function that panics is
-    /// called for later changes as well.
+    /// started to which the claim can move, or a minute if a daemon has refused the claim or has
+    /// not answered; and then not again before [`poll`](Claim::poll). After a poll that failed, the
+    /// function is called again after a second. The function replaces an earlier one. A running
+    /// call continues when the claim is dropped. A function that panics is called for later changes
+    /// as well.
     ///
     /// # Errors
     /// [`Error::System`] if the thread cannot be started or no descriptor is left;

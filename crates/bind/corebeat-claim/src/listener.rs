@@ -112,7 +112,9 @@ impl Control {
             let awaited = &mut ready[..1 + usize::from(awaits_change)];
             let pause: Option<Timespec> = pause.and_then(|pause| pause.try_into().ok());
             let Ok(count) = rustix::io::retry_on_intr(|| poll(awaited, pause.as_ref())) else {
-                return;
+                // The kernel lacks memory, or the program has lowered its limit of descriptors.
+                std::thread::sleep(PERIOD);
+                continue;
             };
             if !ready[0].revents().is_empty() {
                 // Before the state is read, so that no later change is missed.
@@ -137,5 +139,34 @@ impl Control {
             state.step = Step::Called;
         }
         is_unchanged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corebeat_test_group::in_child;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+
+    #[test]
+    fn failed_poll_does_not_end_the_thread() {
+        let signal = Arc::new(Signal::new().unwrap());
+        // The limit is one of the whole process.
+        let continues = in_child(|| {
+            let (calls, called) = channel();
+            let call = move || calls.send(()).unwrap();
+            let search = Arc::new(Search::new(PERIOD));
+            let listener = Listener::new(signal.clone(), search, false, call).unwrap();
+            let limit = getrlimit(Resource::Nofile);
+            // With this limit, poll(2) fails with EINVAL.
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+            listener.polled(true);
+            // A thread that ends drops the function.
+            let ended = called.recv_timeout(PERIOD / 10) == Err(RecvTimeoutError::Disconnected);
+            setrlimit(Resource::Nofile, limit).unwrap();
+            !ended && called.recv() == Ok(())
+        });
+        assert!(continues);
     }
 }

@@ -47,7 +47,7 @@ impl Body {
         })
     }
 
-    /// The bytes at the begin of a stream.
+    /// The bytes at the start of a stream.
     pub(crate) fn begin(&self, coding: Coding) -> Vec<u8> {
         let head: &[u8] = if coding == Coding::Gzip { &GZIP_HEAD } else { &[] };
         [head, &self.part(coding)].concat()

@@ -40,8 +40,8 @@ impl ClaimTable {
         self.claims.owners().count()
     }
 
-    /// Whether a claim has not ended.
-    pub(crate) fn has(&self, claim: u64) -> bool {
+    /// Whether the claim exists.
+    pub(crate) fn exists(&self, claim: u64) -> bool {
         self.claims.owner(ClaimId(claim)).is_some()
     }
 

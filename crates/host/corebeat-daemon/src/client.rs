@@ -236,7 +236,6 @@ mod tests {
         let identity = corebeat_heartbeat::Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() };
         let session = Session::new(identity);
         let mut host = Host::new(Topology::flat(1));
-        host.enter(&session);
         let mut client = Client::new(near, peer, session);
         let mut serve = |client: &mut Client, now_ns| {
             let mut served = Served::default();

@@ -392,7 +392,6 @@ impl Daemon {
         let identity = corebeat_heartbeat::Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() };
         self.users.entry(peer.uid).or_default();
         let session = Session::new(identity);
-        self.host.enter(&session);
         self.clients.insert(id, Client::new(socket, peer, session));
     }
 
@@ -417,7 +416,8 @@ impl Daemon {
 
     fn close_client(&mut self, id: ClientId, gone: Gone, now_ns: u64) {
         let Some(mut client) = self.clients.remove(&id) else { return };
-        self.host.leave(&mut client.session, now_ns);
+        let others = self.clients.values().map(|other| &other.session);
+        self.host.leave(&mut client.session, others, now_ns);
         let uid = client.peer().uid;
         let here: BTreeSet<u32> = self.clients.values().map(|c| c.peer().uid).collect();
         self.users.retain(|uid, pace| here.contains(uid) || !pace.is_rested(now_ns));

@@ -40,8 +40,6 @@ pub(crate) struct Circumstances {
 pub(crate) struct Host {
     pub(crate) registry: Registry,
     pub(crate) arbiter: ClaimTable,
-    /// Number of connections by process.
-    processes: BTreeMap<u32, usize>,
     pub(crate) circumstances: Circumstances,
     /// Steered programs, each with its user.
     pub(crate) steered: Vec<(u32, host::Steered)>,
@@ -55,16 +53,10 @@ impl Host {
         Host {
             registry: Registry::new(),
             arbiter: ClaimTable::new(topology),
-            processes: BTreeMap::new(),
             circumstances: Circumstances::default(),
             steered: Vec::new(),
             notes: Vec::new(),
         }
-    }
-
-    /// Adds a connection.
-    pub(crate) fn enter(&mut self, session: &Session) {
-        *self.processes.entry(session.peer.pid).or_default() += 1;
     }
 
     /// Handles a message.
@@ -104,18 +96,29 @@ impl Host {
         }
     }
 
-    /// Removes a connection from its groups. The last connection of a process ends the claims of
-    /// the process.
-    pub(crate) fn leave(&mut self, session: &mut Session, now_ns: u64) {
+    /// Removes a connection from its groups, and ends the claims that no other connection of the
+    /// process has requested CPUs for. The last connection of a process ends all claims of the
+    /// process. `others` are the other connections of the daemon.
+    pub(crate) fn leave<'a>(
+        &mut self,
+        session: &mut Session,
+        others: impl IntoIterator<Item = &'a Session>,
+        now_ns: u64,
+    ) {
         std::mem::take(&mut session.seats)
             .into_values()
             .for_each(|member| self.registry.leave(member));
         let pid = session.peer.pid;
-        if let Some(count) = self.processes.get_mut(&pid) {
-            *count -= 1;
-            if *count == 0 {
-                self.processes.remove(&pid);
-                self.arbiter.forget(pid, now_ns);
+        let rest: Vec<_> = others.into_iter().filter(|other| other.peer.pid == pid).collect();
+        if rest.is_empty() {
+            return self.arbiter.forget(pid, now_ns);
+        }
+        // The client may have failed to end a claim: the daemon refuses calls beyond the limits.
+        for claim in std::mem::take(&mut session.claims) {
+            if !rest.iter().any(|other| other.claims.contains(&claim)) {
+                let all = host::Retreat { claim, to: None, cpus: None };
+                // A claim that has ended is refused.
+                let _ = self.arbiter.retreat(session.peer, all, now_ns);
             }
         }
     }
@@ -217,7 +220,7 @@ impl Host {
     ) -> Result<Answer, Refusal> {
         let invaded = self.arbiter.invade(session.peer, asked, now_ns)?;
         // Without those that have ended, the set is as small as the number of claims of a process.
-        session.claims.retain(|claim| self.arbiter.has(*claim));
+        session.claims.retain(|claim| self.arbiter.exists(*claim));
         session.claims.insert(invaded.claim);
         plain(&invaded)
     }
@@ -410,7 +413,6 @@ mod tests {
     fn call_of_a_closed_connection_is_not_carried_out() {
         let mut host = Host::new(Topology::flat(1));
         let mut session = Session::new(Peer { uid: 1, pid: 1 });
-        host.enter(&session);
         let invade = |oneway: bool| {
             let parameters = serde_json::json!({ "min": 1, "max": 1 });
             let call = serde_json::json!({ "method": host::INVADE, "parameters": parameters, "oneway": oneway });
@@ -422,6 +424,28 @@ mod tests {
         // A one-way call has no answer.
         host.handle(&mut session, &invade(true), 0).unwrap();
         assert_eq!(host.arbiter.count(), 1);
+    }
+
+    #[test]
+    fn closed_connection_ends_the_claims_that_no_other_one_holds() {
+        let mut host = Host::new(Topology::flat(4));
+        let mut invade = |session: &mut Session, claim: Option<u64>| {
+            let asked =
+                host::Invade { claim, min: 1, max: 1, numa: None, within: None, prefer: None };
+            host.invade(session, asked, 0).unwrap();
+            session.claims.last().copied()
+        };
+        let mut sessions = [1, 1, 2].map(|pid| Session::new(Peer { uid: 1, pid }));
+        let [first, second, other] = &mut sessions;
+        invade(first, None);
+        let shared = invade(first, None);
+        invade(second, shared);
+        invade(other, None);
+        host.leave(first, [&*second, other], 0);
+        let claims = |host: &Host, pid| host.arbiter.list(Some(pid)).claims.len();
+        assert_eq!((claims(&host, 1), claims(&host, 2)), (1, 1));
+        host.leave(second, [&*other], 0);
+        assert_eq!((claims(&host, 1), claims(&host, 2)), (0, 1));
     }
 
     #[test]

@@ -183,16 +183,15 @@ fn garbage_is_answered_or_dropped() {
     let mut random = Random(fastrand::Rng::with_seed(seed));
     let mut host = Host::new(Topology::flat(4));
     let files = descriptors();
-    let connect = |host: &mut Host| {
+    let connect = || {
         let (near, far) = pair();
         let peer = Peer::of(near.as_fd()).unwrap();
         let who = corebeat_heartbeat::Peer { uid: peer.uid, pid: peer.pid.cast_unsigned() };
         let session = Session::new(who);
-        host.enter(&session);
         (Client::new(near, peer, session), far)
     };
     let (mut served, mut left, mut dropped) = (Served::default(), 0u64, 0u64);
-    let mut connections: Vec<_> = (0..3).map(|_| connect(&mut host)).collect();
+    let mut connections: Vec<_> = (0..3).map(|_| connect()).collect();
     let mut now_ns = 0;
     for _ in 0..inputs {
         now_ns += random.below(10_000_000) as u64;
@@ -223,12 +222,14 @@ fn garbage_is_answered_or_dropped() {
                 Err(Gone::Dropped(_)) => dropped += 1,
                 _ => left += 1,
             }
-            let (mut client, _) = std::mem::replace(&mut connections[at], connect(&mut host));
-            host.leave(&mut client.session, now_ns);
+            let (mut client, _) = std::mem::replace(&mut connections[at], connect());
+            let others = connections.iter().map(|(other, _)| &other.session);
+            host.leave(&mut client.session, others, now_ns);
         }
     }
-    for (client, _) in &mut connections {
-        host.leave(&mut client.session, now_ns);
+    while let Some((mut client, _)) = connections.pop() {
+        let others = connections.iter().map(|(other, _)| &other.session);
+        host.leave(&mut client.session, others, now_ns);
     }
     assert!(host.registry.is_empty());
     assert_eq!(host.arbiter.count(), 0);

@@ -170,7 +170,7 @@ impl<'a> Request<'a> {
         pairs.find_map(|(n, value)| (n == name).then_some(value))
     }
 
-    /// The coding in which the sender reads an answer best.
+    /// The preferred coding of the sender for an answer.
     pub(crate) fn coding(&self) -> Coding {
         let accepted = self.header("accept-encoding").unwrap_or_default();
         // A coding with a weight (`gzip;q=0`) is not used: browsers send none.
@@ -276,7 +276,9 @@ impl Server {
     /// Serves every connection once, and accepts waiting ones.
     pub(crate) fn serve(&mut self, now_ns: u64, answer: &mut Answer) {
         self.connections.retain_mut(|c| {
-            c.deadline_ns().is_none_or(|at| now_ns < at) && c.serve(now_ns, answer)
+            // A reader that waits for its answer for too long receives another one.
+            let is_over = !c.waits && c.deadline_ns().is_some_and(|at| at <= now_ns);
+            !is_over && c.serve(now_ns, answer)
         });
         if now_ns >= self.paused_until_ns {
             self.accept_waiting(now_ns, answer);
@@ -396,11 +398,14 @@ impl Connection {
                 Ok(None) => continue,
                 Ok(Some(request)) => match answer(&request) {
                     Some(response) => (response, request.is_head),
-                    None => {
-                        if !std::mem::replace(&mut self.waits, true) {
-                            self.since_ns = now_ns;
-                        }
+                    None if !self.waits => {
+                        (self.waits, self.since_ns) = (true, now_ns);
                         return true;
+                    }
+                    None if now_ns < self.since_ns + ANSWER_PATIENCE_NS => return true,
+                    None => {
+                        let text = "the history is still being read; load the page again\n";
+                        (Response::text("503 Service Unavailable", text), request.is_head)
                     }
                 },
                 Err(refusal) => (refusal, false),
@@ -596,8 +601,10 @@ mod tests {
         let mut answer = String::new();
         readers[0].read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("made"), "{answer}");
-        server.serve(late_ns + 1, &mut none);
-        assert_eq!(readers[1].read(&mut [0]).unwrap(), 0);
+        server.serve(late_ns + 1, &mut |_| None);
+        answer.clear();
+        readers[1].read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("again\n"), "{answer}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub struct GroupLabel {
 }
 
 /// A value of a metric.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub enum Number {
     /// A number of things.
     Whole(u64),

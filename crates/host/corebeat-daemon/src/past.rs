@@ -8,7 +8,7 @@ use corebeat_sync::quiet;
 use corebeat_web::{Past, Range};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 
 /// The last page of each range, and the thread that makes them.
 #[derive(Debug)]
@@ -49,12 +49,27 @@ impl PastPages {
         Ok(PastPages { requests, made, kept: Default::default() })
     }
 
-    /// Keeps the pages that the thread has made.
+    /// Keeps the pages that the thread has made. If the thread has ended by a panic, each later
+    /// page states so.
     pub(crate) fn take(&mut self, now_ns: u64) {
-        for Made { range, page, took_ns } in self.made.try_iter() {
-            let kept_ns = PAST_KEPT_NS.max(took_ns.saturating_mul(PAST_PART));
-            let until_ns = now_ns.saturating_add(kept_ns);
-            self.kept[range as usize] = Kept { page: Some(page), until_ns, is_requested: false };
+        loop {
+            match self.made.try_recv() {
+                Ok(Made { range, page, took_ns }) => {
+                    let kept_ns = PAST_KEPT_NS.max(took_ns.saturating_mul(PAST_PART));
+                    let until_ns = now_ns.saturating_add(kept_ns);
+                    let page = Some(page);
+                    self.kept[range as usize] = Kept { page, until_ns, is_requested: false };
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.kept = std::array::from_fn(|_| Kept {
+                        page: Some(unavailable("its thread has ended; restart the daemon")),
+                        until_ns: u64::MAX,
+                        is_requested: false,
+                    });
+                    return;
+                }
+            }
         }
     }
 
@@ -66,20 +81,14 @@ impl PastPages {
         }
         kept.page = None;
         if !kept.is_requested {
-            match self.requests.try_send(range) {
-                Ok(()) => kept.is_requested = true,
-                // The queue has room for each range once.
-                Err(TrySendError::Full(_)) => {}
-                Err(TrySendError::Disconnected(_)) => {
-                    return Some(unavailable("its thread has ended; restart the daemon"));
-                }
-            }
+            // The queue has room for each range once. If the thread has ended, `take` answers.
+            kept.is_requested = self.requests.try_send(range).is_ok();
         }
         None
     }
 }
 
-/// Makes the requested pages until no one requests any.
+/// Makes the requested pages until the sender of requests is dropped.
 fn make(
     past: &dyn Past,
     all: bool,
@@ -152,6 +161,25 @@ pub(crate) mod tests {
         assert_eq!(pages.page(Range::Hour, PAST_KEPT_NS).unwrap().body, hour);
         let kept_ns = pages.kept[Range::Hour as usize].until_ns;
         assert!(kept_ns >= 7 + PAST_KEPT_NS && pages.page(Range::Hour, kept_ns).is_none());
+    }
+
+    #[test]
+    fn requests_are_answered_after_a_panic_of_the_thread() {
+        let (past, permits) = slow();
+        let mut pages = PastPages::start(past, false, || {}).unwrap();
+        assert!(pages.page(Range::Hour, 0).is_none());
+        // The history panics without a sender.
+        drop(permits);
+        let page = loop {
+            pages.take(0);
+            match pages.page(Range::Hour, 0) {
+                Some(page) => break page,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(page.status, "503 Service Unavailable");
+        assert!(page.body.text().contains("its thread has ended"), "{}", page.body.text());
+        assert_eq!(pages.page(Range::Day, u64::MAX - 1).unwrap().body, page.body);
     }
 
     #[test]

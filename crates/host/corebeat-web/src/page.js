@@ -198,7 +198,7 @@
       known.delete(id);
     }
     items.forEach((item, n) => {
-      const id = idOf(item);
+      const id = idOf(item, n);
       if (!known.has(id)) known.set(id, makeRow(id));
       const row = known.get(id);
       if (table.rows[n] !== row.row) table.insertBefore(row.row, table.rows[n] || null);
@@ -308,7 +308,8 @@
     reconcile(body("programs"), programs, state.programs, (p) => p.id, programRow, updateProgram);
     const empty = document.querySelector("#programs .empty");
     if (empty) empty.hidden = state.programs.length > 0;
-    const idOf = (group) => group.owner + ":" + group.group;
+    // A page about the past has a row of a group for each boot.
+    const idOf = (group, n) => live ? group.owner + ":" + group.group : n;
     const table = body("groups");
     if (table) reconcile(table, groups, state.groups, idOf, groupRow, updateGroup);
     if (!live) return;

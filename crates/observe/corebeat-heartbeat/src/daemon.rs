@@ -173,6 +173,9 @@ mod tests {
         /// Attaching to this group is refused.
         refused: Option<u32>,
         refusals: usize,
+        /// Goals of this group are refused, after the deadline of the call has passed. Before that,
+        /// another process sets this goal of another group.
+        late: Option<(u32, Option<(u32, Goal)>)>,
     }
 
     impl MinimalDaemon {
@@ -204,6 +207,17 @@ mod tests {
                 }
                 host::SET_GOAL => {
                     let host::SetGoal { group, goal, .. } = call.parameters()?;
+                    if let Some((_, changed)) = self.late.filter(|(late, _)| *late == group) {
+                        if let Some((group, goal)) = changed {
+                            self.registry.set_goal(peer, id(group), goal).unwrap();
+                        }
+                        // The deadline of the client began before.
+                        let deadline = Deadline::new();
+                        while let Ok(left) = deadline.left() {
+                            thread::sleep(left);
+                        }
+                        return Err(Refusal::NotAllowed { why: String::new() });
+                    }
                     self.registry.set_goal(peer, id(group), goal.into()).map_err(bad)?;
                     answer(&host::Nothing {}, false)
                 }
@@ -400,6 +414,52 @@ mod tests {
         drop(producer);
         assert!(session.is_idle() && lock(&minimal).registry.is_empty());
         drop(daemon);
+    }
+
+    static WITHDRAWN: OnceLock<PathBuf> = OnceLock::new();
+
+    #[test]
+    fn goals_that_have_moved_are_withdrawn_unless_others_have_changed_them() {
+        let dir = tempfile::tempdir().unwrap();
+        WITHDRAWN.set(dir.path().join("socket")).unwrap();
+        let finder = Finder {
+            daemon: |deadline| {
+                let connection = Connection::to_until(WITHDRAWN.get().unwrap(), deadline)?;
+                connection.map(Daemon::new).transpose()
+            },
+            local: |_| Local::new(None),
+        };
+        let session: &'static Session = Box::leak(Box::new(Session::new(finder)));
+        let seats = [7, 8].map(|number| {
+            let group = Group::new(number);
+            session.attach(&group, host::Role::Producer, Deadline::new()).unwrap()
+        });
+        for (seat, _) in &seats {
+            let change = |goal: &mut Goal| goal.rate_min = Some(20.0);
+            session.change_goal(seat, change, Deadline::new()).unwrap();
+        }
+        let changed = Goal { rate_min: Some(5.0), ..Goal::default() };
+        for (by_other, expected) in [(None, Goal::default()), (Some((7, changed)), changed)] {
+            let late = Some((8, by_other));
+            let mut refusing = MinimalDaemon { late, ..MinimalDaemon::default() };
+            // Another process has the groups as well, so that their goals remain.
+            let owner = rustix::process::geteuid().as_raw();
+            let other = Peer { uid: owner, pid: 2 };
+            let _pages = [7, 8].map(|number| {
+                refusing.registry.join(other, GroupId { owner, number }, None, None, 0).unwrap()
+            });
+            let minimal = Arc::new(Mutex::new(refusing));
+            let daemon = start(minimal.clone(), WITHDRAWN.get().unwrap());
+            session.hasten_search();
+            let status = session.status(&seats[0].0, Deadline::new()).unwrap();
+            assert_eq!(status.goal.rate_min, Some(20.0));
+            drop(daemon.join().unwrap());
+            let goals: Vec<Goal> =
+                lock(&minimal).registry.groups().map(|group| group.status.goal).collect();
+            assert_eq!(goals, [expected, Goal::default()]);
+        }
+        seats.iter().for_each(|(seat, slot)| session.leave(seat, *slot, Deadline::new()));
+        assert!(session.is_idle());
     }
 
     static LATE: OnceLock<PathBuf> = OnceLock::new();

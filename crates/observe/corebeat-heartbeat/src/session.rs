@@ -296,13 +296,11 @@ impl State {
         for (occupied, link) in self.seats.values().zip(links) {
             let Some(goal) = occupied.seat.goal_for(link) else { continue };
             let group = occupied.seat.group();
+            moved.push((group, goal, link));
             if let Err(why) = monitor.set_goal(group, goal) {
-                moved.into_iter().for_each(|group| {
-                    let _ = monitor.set_goal(group, Goal::default());
-                });
+                withdraw(monitor, &moved);
                 return Err(why);
             }
-            moved.push(group);
         }
         Ok(())
     }
@@ -364,6 +362,22 @@ impl State {
         }
         if self.seats.is_empty() {
             self.monitor = None;
+        }
+    }
+}
+
+/// Removes these goals from a monitor, except those that another process has changed since.
+fn withdraw(monitor: &mut Monitor, moved: &[(GroupId, Goal, &Link)]) {
+    // The deadline of the call may have passed.
+    monitor.set_deadline(Deadline::new());
+    // The pages contain the goals of calls that the daemon has answered late. If it does not answer
+    // now, the connection ends, and with it the calls.
+    if monitor.settle().is_err() {
+        return;
+    }
+    for (group, goal, link) in moved {
+        if link.read().is_ok_and(|status| status.goal == *goal) {
+            let _ = monitor.set_goal(*group, Goal::default());
         }
     }
 }

@@ -77,7 +77,7 @@ impl Symmetry {
     }
 }
 
-/// A search for the symmetries of a rule: a node or an edge after the other gets an image.
+/// A search for the symmetries of a rule: it assigns an image to each node and then to each edge.
 struct Finder<'a> {
     rule: &'a Rule,
     part: &'a Part,

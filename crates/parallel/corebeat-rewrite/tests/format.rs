@@ -436,3 +436,34 @@ fn mistakes_in_models_name_their_line() {
     let found = read_metamodel("m", "<a/>", &mut Graph::new()).unwrap_err().to_string();
     assert_eq!(found, "m, line 1: the file has no classes; is it an Ecore metamodel?");
 }
+
+#[test]
+fn edges_connect_nodes_of_all_graphs_of_a_file() {
+    let graphs = |ends: [&str; 2]| {
+        let [from, to] = ends;
+        format!(
+            "<graph><node id='a'/><edge {from}='a' {to}='b'/></graph><graph><node id='b'/></graph>"
+        )
+    };
+    let graphml = format!("<graphml>{}</graphml>", graphs(["source", "target"]));
+    let gxl = format!("<gxl>{}</gxl>", graphs(["from", "to"]));
+    for graph in [read_graphml("g", &graphml).unwrap(), read_gxl("g", &gxl).unwrap()] {
+        assert_eq!((graph.node_count(), graph.edge_count()), (2, 1));
+    }
+}
+
+#[test]
+fn graph_within_an_element_is_refused() {
+    let inner = "<graph><node id='b'/></graph>";
+    for element in [
+        format!("<node id='a'>{inner}</node>"),
+        format!("<node id='a'/><edge source='a' target='a' from='a' to='a'>{inner}</edge>"),
+        inner.to_owned(),
+    ] {
+        let expected = "g, line 1: nested graphs are not supported";
+        let graphml = format!("<graphml><graph>{element}</graph></graphml>");
+        assert_eq!(mistake(read_graphml("g", &graphml)), expected);
+        let gxl = format!("<gxl><graph>{element}</graph></gxl>");
+        assert_eq!(mistake(read_gxl("g", &gxl)), expected);
+    }
+}

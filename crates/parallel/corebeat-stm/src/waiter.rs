@@ -16,10 +16,11 @@
 
 use crate::global::GLOBAL;
 use corebeat_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use corebeat_sync::fork::ForkMutex;
+use corebeat_sync::fork::{self, ForkMutex};
 use corebeat_sync::thread::{self, Thread};
 use corebeat_sync::wait::{self, Suspend};
 use corebeat_sync::{Arc, asymmetric, const_unless_loom};
+use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,7 @@ impl Waiters {
             None => Sleeper::Thread(thread::current()),
         };
         let signal = Arc::new(Signal { is_woken: AtomicBool::new(false), sleeper });
+        fork::call_in_children(forget_waiters);
         let mut list = self.list.lock();
         list.push(Waiter { signal: signal.clone(), bits });
         // Relaxed: the fence orders the store.
@@ -164,6 +166,16 @@ impl Waiters {
     }
 }
 
+/// Empties the list in a child of fork: the threads and the runtimes of the entries belong to the
+/// parent.
+fn forget_waiters() {
+    let mut list = GLOBAL.waiters.list.lock();
+    // Not dropped: a waker would enter the runtime of a task.
+    mem::forget(mem::take(&mut *list));
+    // Relaxed: the child has no other thread.
+    GLOBAL.waiters.count.store(0, Ordering::Relaxed);
+}
+
 /// Wakes waiting threads at the end of a commit.
 #[inline(always)]
 pub(crate) fn wake(bits: impl FnOnce() -> u64) {
@@ -215,6 +227,20 @@ mod tests {
             (after_limit, is_task_listed())
         });
         assert_eq!(listed.unwrap(), (false, false));
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn child_of_fork_has_no_waiters_of_its_parent() {
+        // No commit wakes a waiter without locks.
+        let _waiting = GLOBAL.waiters.add_caller(0, None);
+        assert!(is_listed());
+        assert!(corebeat_test_group::in_child(|| {
+            // Relaxed: this process has no other thread.
+            let count = GLOBAL.waiters.count.load(Ordering::Relaxed);
+            GLOBAL.waiters.list.lock().is_empty() && count == 0
+        }));
+        assert!(is_listed());
     }
 
     #[test]

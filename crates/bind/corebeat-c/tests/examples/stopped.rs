@@ -124,7 +124,7 @@ fn claimant() {
     assert!(!claim.poll().unwrap());
     assert_eq!(claim.cpus().len(), 1);
     wait_for_stop();
-    // The daemon ends the other claim when it executes the call of the drop.
+    // The daemon ends the other claim with its connection, which the drop has closed.
     while claim.invade(all.clone()).unwrap().len() < cpus {
         std::thread::yield_now();
     }

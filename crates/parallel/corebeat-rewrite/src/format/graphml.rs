@@ -37,11 +37,15 @@ pub fn read_graphml(name: &str, text: &str) -> Result<Graph, Error> {
     }
     let mut reader = Reader { keys, named: Named::new(name) };
     for graph in root.all("graph") {
+        reader.named.check_flat(graph)?;
         for node in graph.all("node") {
             let of = reader.type_of(node);
             let added = reader.named.node(node, of.unwrap_or(NODE_TYPE))?;
             reader.values(node, added.into())?;
         }
+    }
+    // An edge may connect nodes of other graphs of the file.
+    for graph in root.all("graph") {
         for edge in graph.all("edge") {
             let of = reader.type_of(edge);
             let added = reader.named.edge(edge, ["source", "target"], of.unwrap_or(EDGE_TYPE))?;

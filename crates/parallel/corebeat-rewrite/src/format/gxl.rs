@@ -21,10 +21,14 @@ pub fn read_gxl(name: &str, text: &str) -> Result<Graph, Error> {
     }
     let mut named = Named::new(name);
     for graph in root.all("graph") {
+        named.check_flat(graph)?;
         for node in graph.all("node") {
             let added = named.node(node, type_of(node).unwrap_or(NODE_TYPE))?;
             values(&mut named, node, added.into())?;
         }
+    }
+    // An edge may connect nodes of other graphs of the file.
+    for graph in root.all("graph") {
         for edge in graph.all("edge") {
             let of = type_of(edge).unwrap_or(EDGE_TYPE);
             let added = named.edge(edge, ["from", "to"], of)?;

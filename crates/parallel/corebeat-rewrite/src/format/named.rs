@@ -21,9 +21,7 @@ impl<'a> Named<'a> {
 
     /// Adds a node of a type, with its name as the attribute `id`.
     pub(super) fn node(&mut self, element: &Element, of: &str) -> Result<Node, Error> {
-        if let Some(inner) = element.all("graph").next() {
-            return Err(mistake(self.file, inner.line, "nested graphs are not supported"));
-        }
+        self.check_flat(element)?;
         let id = self.required(element, "id")?;
         let of = self.graph.schema_mut().node_type(of, &[])?;
         let node = self.graph.add_node(of)?;
@@ -42,6 +40,7 @@ impl<'a> Named<'a> {
         ends: [&str; 2],
         of: &str,
     ) -> Result<Edge, Error> {
+        self.check_flat(element)?;
         let end = |attribute| {
             let id = self.required(element, attribute)?;
             let node = self.nodes.get(id).copied();
@@ -53,6 +52,14 @@ impl<'a> Named<'a> {
         let (from, to) = (end(ends[0])?, end(ends[1])?);
         let of = self.graph.schema_mut().edge_type(of, &[])?;
         self.graph.add_edge(of, from, to)
+    }
+
+    /// Refuses an element that contains a graph.
+    pub(super) fn check_flat(&self, element: &Element) -> Result<(), Error> {
+        match element.all("graph").next() {
+            Some(inner) => Err(mistake(self.file, inner.line, "nested graphs are not supported")),
+            None => Ok(()),
+        }
     }
 
     /// The value of an attribute that an element needs.

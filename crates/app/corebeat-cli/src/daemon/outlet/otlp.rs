@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -49,13 +50,15 @@ impl std::str::FromStr for Endpoint {
                         for https or a password, let a collector on this host forward the metrics");
         };
         let path = Some(uri.path()).filter(|path| *path != "/").unwrap_or(PATH);
-        Ok(Endpoint(format!("http://{authority}{path}")))
+        let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
+        Ok(Endpoint(format!("http://{authority}{path}{query}")))
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        // A query may contain a secret.
+        f.write_str(self.0.split('?').next().unwrap_or_default())
     }
 }
 
@@ -85,10 +88,64 @@ struct Exporter<R> {
     endpoint: Endpoint,
     agent: Agent,
     resource: Resource,
-    start_unix_ns: u64,
+    starts: Starts,
     /// Number of readings since the collector is unavailable; 0 if it is available.
     lost: u64,
+    /// Whether the collector has rejected values of the last reading that it accepted.
+    rejects: bool,
     report: R,
+}
+
+/// The times at which the sums began, in nanoseconds since 1970.
+#[derive(Debug)]
+struct Starts {
+    /// Of the sums of the daemon, and of those of groups in the first reading.
+    first_ns: u64,
+    /// The last reading.
+    last_ns: u64,
+    /// The sums of groups in the last reading, by metric and group: each with its start.
+    groups: BTreeMap<Series, (Number, u64)>,
+}
+
+/// Name of the metric, user and number of the group.
+type Series = (&'static str, u32, u32);
+
+impl Starts {
+    fn new(now_ns: u64) -> Starts {
+        Starts { first_ns: now_ns, last_ns: now_ns, groups: BTreeMap::new() }
+    }
+
+    /// Updates the starts before this reading is sent. A sum of a group that the last reading lacks,
+    /// or that is smaller than there, began anew after the last reading. If the wall clock was set
+    /// back, all sums start at the new time: a start after the reading would be invalid.
+    fn update(&mut self, reading: &Reading) {
+        let is_back = reading.unix_ns < self.last_ns;
+        if is_back {
+            *self = Starts::new(reading.unix_ns);
+        }
+        let sums = reading.metrics.iter().filter(|metric| metric.kind == Kind::Counter);
+        let of_groups = sums.flat_map(|metric| {
+            let labelled = |(label, number): &(Option<GroupLabel>, Number)| {
+                label.map(|label| ((metric.name, label.owner, label.group), *number))
+            };
+            metric.values.iter().filter_map(labelled)
+        });
+        let start_ns = |series: &Series, number: Number| match self.groups.get(series) {
+            Some((before, start_ns)) if *before <= number => *start_ns,
+            _ => self.last_ns,
+        };
+        self.groups = of_groups
+            .map(|(series, number)| (series, (number, start_ns(&series, number))))
+            .collect();
+        self.last_ns = reading.unix_ns;
+    }
+
+    /// The start of a value of the last reading.
+    fn of(&self, metric: &'static str, label: Option<GroupLabel>) -> u64 {
+        let series = label.map(|label| (metric, label.owner, label.group));
+        let of_group = series.and_then(|series| self.groups.get(&series));
+        of_group.map_or(self.first_ns, |(_, start_ns)| *start_ns)
+    }
 }
 
 impl<R: FnMut(String)> Exporter<R> {
@@ -105,25 +162,32 @@ impl<R: FnMut(String)> Exporter<R> {
             endpoint,
             agent: agent.into(),
             resource: resource(socket),
-            start_unix_ns: start.as_nanos() as u64,
+            starts: Starts::new(start.as_nanos() as u64),
             lost: 0,
+            rejects: false,
             report,
         }
     }
 
     fn export(&mut self, reading: Reading) {
         match self.send(reading) {
-            Ok(()) if self.lost > 0 => {
-                let lost = std::mem::take(&mut self.lost);
-                (self.report)(format!("the metrics are exported again; readings left out: {lost}"));
+            Ok(rejected) => {
+                if self.lost > 0 {
+                    let lost = std::mem::take(&mut self.lost);
+                    (self.report)(format!(
+                        "the metrics are exported again; readings left out: {lost}"
+                    ));
+                }
+                let is_new = rejected.is_some() && !self.rejects;
+                self.rejects = rejected.is_some();
+                rejected.into_iter().filter(|_| is_new).for_each(&mut self.report);
             }
-            Ok(()) => {}
             Err(why) => {
                 if self.lost == 0 {
                     let endpoint = &self.endpoint;
                     (self.report)(format!(
-                        "the metrics are not exported to {endpoint}: {why}; the daemon goes on \
-                         without, and tries again with each reading"
+                        "the metrics are not exported to {endpoint}: {why}; start the collector or \
+                         correct the URL of --otlp; the daemon retries each 10 s"
                     ));
                 }
                 self.lost += 1;
@@ -131,8 +195,10 @@ impl<R: FnMut(String)> Exporter<R> {
         }
     }
 
-    fn send(&self, reading: Reading) -> Result<(), String> {
-        let body = request(reading, self.resource.clone(), self.start_unix_ns).encode_to_vec();
+    /// Sends a reading. Returns a line about the values that the collector rejects, if any.
+    fn send(&mut self, reading: Reading) -> Result<Option<String>, String> {
+        self.starts.update(&reading);
+        let body = request(reading, self.resource.clone(), &self.starts).encode_to_vec();
         let post = self.agent.post(&self.endpoint.0);
         let post = post.header("Content-Type", "application/x-protobuf");
         let mut answer = post.send(&body[..]).map_err(|e| e.to_string())?;
@@ -142,14 +208,16 @@ impl<R: FnMut(String)> Exporter<R> {
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let answer = ExportMetricsServiceResponse::decode(&body.map_err(|e| e.to_string())?[..]);
         let answer = answer.map_err(|e| format!("the answer is not one of a collector: {e}"))?;
-        match answer.partial_success {
-            Some(part) if part.rejected_data_points > 0 => Err(format!(
-                "the collector rejects {} values: {}",
+        let rejected = answer.partial_success.filter(|part| part.rejected_data_points > 0);
+        Ok(rejected.map(|part| {
+            format!(
+                "the collector at {} rejects {} of the metrics' values: {}; correct its \
+                 configuration; the daemon sends the others",
+                self.endpoint,
                 part.rejected_data_points,
                 part.error_message.lines().next().unwrap_or_default()
-            )),
-            _ => Ok(()),
-        }
+            )
+        }))
     }
 }
 
@@ -171,18 +239,14 @@ fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.into(), value, ..KeyValue::default() }
 }
 
-fn request(
-    reading: Reading,
-    resource: Resource,
-    start_unix_ns: u64,
-) -> ExportMetricsServiceRequest {
+fn request(reading: Reading, resource: Resource, starts: &Starts) -> ExportMetricsServiceRequest {
     let Reading { unix_ns, metrics } = reading;
-    let point = |(label, number): (Option<GroupLabel>, Number)| NumberDataPoint {
+    let point = |name, (label, number): (Option<GroupLabel>, Number)| NumberDataPoint {
         attributes: label.map_or(vec![], |GroupLabel { owner, group }| {
             let of = |key, number: u32| attribute(key, Value::IntValue(number.into()));
             vec![of("owner", owner), of("group", group)]
         }),
-        start_time_unix_nano: start_unix_ns.min(unix_ns),
+        start_time_unix_nano: starts.of(name, label),
         time_unix_nano: unix_ns,
         value: Some(match number {
             Number::Whole(number) => number_data_point::Value::AsInt(number.cast_signed()),
@@ -191,7 +255,7 @@ fn request(
         ..NumberDataPoint::default()
     };
     let metric = |Metric { name, kind, help, values }: Metric| {
-        let data_points = values.into_iter().map(point).collect();
+        let data_points = values.into_iter().map(|value| point(name, value)).collect();
         let aggregation_temporality = AggregationTemporality::Cumulative.into();
         let data = match kind {
             Kind::Gauge => Data::Gauge(Gauge { data_points }),
@@ -319,12 +383,58 @@ mod tests {
     }
 
     #[test]
-    fn redirections_foreign_answers_and_rejected_values_are_failures() {
+    fn rejected_values_cost_one_line_and_no_reading() {
         let message = "no such\nsecond line".into();
         let part = ExportMetricsPartialSuccess { rejected_data_points: 2, error_message: message };
         let rejected = ExportMetricsServiceResponse { partial_success: Some(part) };
+        let rejected = || ("200 OK", rejected.encode_to_vec());
+        let (lines, _) = lines_about(vec![rejected(), rejected(), ("200 OK", vec![]), rejected()]);
+        let [first, second] = &lines[..] else { panic!("{lines:?}") };
+        assert!(first.contains(" rejects 2 of the metrics' values: no such; "), "{first}");
+        assert_eq!(second, first);
+    }
+
+    /// The starts of the sums of the daemon and of a group, and the time, of these readings: each
+    /// with its time and the beats of the group, if the group exists.
+    fn starts_of(first_ns: u64, readings: &[(u64, Option<u64>)]) -> Vec<(u64, u64)> {
+        let mut starts = Starts::new(first_ns);
+        let label = GroupLabel { owner: 1000, group: 7 };
+        let start = |(unix_ns, beats): &(u64, Option<u64>)| {
+            let values = beats.map(|beats| (Some(label), Number::Whole(beats)));
+            let metric = |name, values| Metric { name, kind: Kind::Counter, help: "", values };
+            let own = vec![(None, Number::Whole(1))];
+            let metrics = vec![metric("own", own), metric("beats", values.into_iter().collect())];
+            let reading = Reading { unix_ns: *unix_ns, metrics };
+            starts.update(&reading);
+            let request = request(reading, Resource::default(), &starts);
+            let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+            let start = |metric: &proto::Metric| match &metric.data {
+                Some(Data::Sum(sum)) => sum.data_points[0].start_time_unix_nano,
+                other => panic!("{other:?}"),
+            };
+            (start(&metrics[0]), metrics.get(1).map_or(0, start))
+        };
+        readings.iter().map(start).collect()
+    }
+
+    #[test]
+    fn sum_of_a_group_restarts_with_the_group() {
+        let readings =
+            [(20, Some(5)), (30, Some(5)), (40, Some(4)), (50, Some(9)), (60, None), (70, Some(9))];
+        let expected = [(10, 10), (10, 10), (10, 30), (10, 30), (10, 0), (10, 60)];
+        assert_eq!(starts_of(10, &readings), expected);
+    }
+
+    #[test]
+    fn sums_restart_once_when_the_wall_clock_is_set_back() {
+        let readings = [(110, Some(5)), (50, Some(6)), (60, Some(7)), (200, Some(8))];
+        let expected = [(100, 100), (50, 50), (50, 50), (50, 50)];
+        assert_eq!(starts_of(100, &readings), expected);
+    }
+
+    #[test]
+    fn redirections_and_foreign_answers_are_failures() {
         for (status, body, expected) in [
-            ("200 OK", rejected.encode_to_vec(), "the collector rejects 2 values: no such; "),
             ("307 Temporary Redirect", vec![], "the collector answers 307"),
             ("200 OK", b"<html>".to_vec(), "the answer is not one of a collector"),
         ] {
@@ -339,10 +449,14 @@ mod tests {
         for (text, expected) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/metrics"),
             ("http://[::1]:4318/", "http://[::1]:4318/v1/metrics"),
+            ("http://host?token=x", "http://host/v1/metrics?token=x"),
+            ("http://host/a?b=c&d", "http://host/a?b=c&d"),
             ("http://host:9090/api/v1/otlp/v1/metrics", "http://host:9090/api/v1/otlp/v1/metrics"),
         ] {
             assert_eq!(endpoint(text).as_deref(), Ok(expected));
         }
+        let with_secret = "http://host/a?token=x".parse::<Endpoint>().unwrap();
+        assert_eq!(with_secret.to_string(), "http://host/a");
         for bad in
             ["", "4318", "127.0.0.1:4318", "https://host", "http://a:b@host", "/v1", "http://"]
         {
