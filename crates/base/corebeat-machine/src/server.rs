@@ -44,7 +44,7 @@ impl Mechanism {
     pub const ALL: [Mechanism; 3] = [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll];
 }
 
-/// What a server can change while it runs.
+/// The properties of a server that can change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Variant {
     /// Division of the work between the threads.

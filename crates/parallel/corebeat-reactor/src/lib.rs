@@ -84,7 +84,8 @@
 //!   in progress has no buffers.
 //! - **Switches.** A [`Control`] measures the load of a server, and switches it to another
 //!   [`Variant`] while it runs. An instance of a variant is a *regime*: threads enter the new one,
-//!   and each connection moves to an interest set of it in a turn of its own. `corebeat-server` decides when to switch.
+//!   and each connection moves to an interest set of it in a turn of its own. `corebeat-server`
+//!   decides when to switch.
 //! - **Back-pressure.** A server reads nothing from a connection while output for it is pending, so
 //!   that the peer's own buffers fill up.
 //!

@@ -115,9 +115,9 @@ impl Starts {
         Starts { first_ns: now_ns, last_ns: now_ns, groups: BTreeMap::new() }
     }
 
-    /// Updates the starts before this reading is sent. A sum of a group that the last reading lacks,
-    /// or that is smaller than there, began anew after the last reading. If the wall clock was set
-    /// back, all sums start at the new time: a start after the reading would be invalid.
+    /// Updates the starts before this reading is sent. A sum of a group that is missing from the
+    /// last reading, or smaller than there, began anew after the last reading. If the wall clock
+    /// was set back, all sums start at the new time: a start after the reading would be invalid.
     fn update(&mut self, reading: &Reading) {
         let is_back = reading.unix_ns < self.last_ns;
         if is_back {
