@@ -19,6 +19,16 @@ impl Place {
         let args = [&["report", "--history", "history"], options].concat();
         command(self.0.path(), &args).output().unwrap()
     }
+
+    /// Starts a program that a daemon with a history steers, until the daemon has ended. Returns
+    /// the program.
+    fn steered_and_recorded(&self) -> Running {
+        let daemon = self.daemon_with_history();
+        let program = self.program(1);
+        until(|| self.metric("corebeat_actions_done_total") > 0.0);
+        end(daemon);
+        program
+    }
 }
 
 /// Ends a daemon in order.
@@ -30,10 +40,7 @@ fn end(mut daemon: Running) {
 #[test]
 fn report_has_programs_heartbeats_and_decisions_of_ended_daemons() {
     let place = Place::new();
-    let daemon = place.daemon_with_history();
-    let first = place.program(1);
-    until(|| place.metric("corebeat_actions_done_total") > 0.0);
-    end(daemon);
+    let first = place.steered_and_recorded();
     drop(first);
     let report = json(&place.report(&["--json"]));
     let [program] = &report["programs"].as_array().unwrap()[..] else { panic!("{report}") };
@@ -108,11 +115,8 @@ fn page_of_a_period_is_drawn_in_a_browser() {
     let group = TestGroup::new();
     let Some(mut browser) = Browser::start(&group) else { return };
     let place = Place::new();
-    let daemon = place.daemon_with_history();
-    let _program = place.program(1);
+    let _program = place.steered_and_recorded();
     let page = place.path("page.html");
-    until(|| place.metric("corebeat_actions_done_total") > 0.0);
-    end(daemon);
     let done = place.report(&["--since", "1m", "--html", page.to_str().unwrap()]);
     assert!(done.status.success(), "{}", stderr(&done));
     browser.open(&format!("file://{}", page.display()));
@@ -129,10 +133,7 @@ fn page_of_a_period_is_drawn_in_a_browser() {
 #[test]
 fn page_of_the_host_shows_the_recorded_hour_without_a_script() {
     let place = Place::new();
-    let daemon = place.daemon_with_history();
-    let program = place.program(1);
-    until(|| place.metric("corebeat_actions_done_total") > 0.0);
-    end(daemon);
+    let program = place.steered_and_recorded();
     drop(program);
     // The program has ended before this daemon starts.
     let web = format!("unix:{}", place.path("web").display());
@@ -154,10 +155,7 @@ fn range_is_chosen_in_a_browser() {
     let group = TestGroup::new();
     let Some(mut browser) = Browser::start(&group) else { return };
     let place = Place::new();
-    let daemon = place.daemon_with_history();
-    let _program = place.program(1);
-    until(|| place.metric("corebeat_actions_done_total") > 0.0);
-    end(daemon);
+    let _program = place.steered_and_recorded();
     let (_daemon, address) = place.daemon_on_port(&["--history", "history"]);
     browser.open(&format!("http://{address}/?token={TOKEN}"));
     let follow = |title: &str| {
