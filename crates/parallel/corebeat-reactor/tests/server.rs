@@ -1,5 +1,8 @@
 //! Servers with every pattern and every mechanism.
 
+mod client;
+
+use client::{LIMIT, MINUTE, connect, echo, start};
 use corebeat_reactor::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
@@ -13,9 +16,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// Limit of each wait of a client, which only a failing test reaches.
-const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tests of this program count descriptors, or use very many. One of them runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -32,29 +32,6 @@ fn combinations() -> impl Iterator<Item = Config> {
             ..Config::default()
         })
     })
-}
-
-fn start<H: corebeat_reactor::Handler>(
-    config: &Config,
-    make: impl Fn() -> H + Send + Sync + 'static,
-) -> (Server, SocketAddr) {
-    let listener = TcpListener::bind(LOCAL).unwrap();
-    let address = listener.local_addr().unwrap();
-    (Server::start(config.clone(), listener, make).unwrap(), address)
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(LIMIT).unwrap();
-    stream.set_write_timeout(LIMIT).unwrap();
-    stream
-}
-
-fn echo(exchange: &mut Exchange<'_>) {
-    let input = exchange.input();
-    exchange.output().extend_from_slice(input);
-    exchange.consume(input.len());
 }
 
 /// Answers a frame, whose first byte is the length of the rest, by the rest. Closes the connection

@@ -1,42 +1,18 @@
 //! Servers that switch their variant while they are used.
 
-use corebeat_reactor::{Config, Control, Error, Exchange, Mechanism, Pattern, Server, Variant};
+mod client;
+
+use client::{MINUTE, connect, echo, start};
+use corebeat_reactor::{Config, Control, Error, Exchange, Mechanism, Pattern, Variant};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-
-/// Limit of each wait of a client, which only a failing test reaches.
-const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
-const MINUTE: Duration = Duration::from_secs(60);
-
-fn start<H: corebeat_reactor::Handler>(
-    config: Config,
-    make: impl Fn() -> H + Send + Sync + 'static,
-) -> (Server, SocketAddr) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    (Server::start(config, listener, make).unwrap(), address)
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(LIMIT).unwrap();
-    stream.set_write_timeout(LIMIT).unwrap();
-    stream
-}
-
-fn echo(exchange: &mut Exchange<'_>) {
-    let input = exchange.input();
-    exchange.output().extend_from_slice(input);
-    exchange.consume(input.len());
-}
 
 /// Every pattern and mechanism with this number of workers.
 fn variants(workers: usize) -> impl Iterator<Item = Variant> {
@@ -105,7 +81,7 @@ proptest! {
     fn switches_lose_no_byte_and_close_no_connection(seed: u64) {
         const CLIENTS: u64 = 6;
         const SWITCHES: u64 = 100;
-        let (server, address) = start(Config::default(), || echo);
+        let (server, address) = start(&Config::default(), || echo);
         let is_done = AtomicBool::new(false);
         let mut idle = connect(address);
         let passed = thread::scope(|scope| {
@@ -149,7 +125,7 @@ fn output_and_requests_in_progress_move() {
             let config = Config { pattern, mechanism, threads: Some(threads), ..Config::default() };
             // Answers a request of four bytes by more than a socket takes.
             const BYTES: usize = 8 << 20;
-            let (server, address) = start(config, || {
+            let (server, address) = start(&config, || {
                 |exchange: &mut Exchange<'_>| {
                     if exchange.input().len() >= 4 {
                         exchange.consume(4);
@@ -185,7 +161,7 @@ fn added_thread_serves_connections_while_a_handler_runs() {
         let may_go = Arc::new(std::sync::Mutex::new(may_go));
         let (entered, has_entered) = channel();
         let (server, address) =
-            start(Config { threads: Some(1), ..Config::default() }, move || {
+            start(&Config { threads: Some(1), ..Config::default() }, move || {
                 let (may_go, entered) = (may_go.clone(), entered.clone());
                 move |exchange: &mut Exchange<'_>| {
                     if exchange.input() == b"long" {
@@ -210,7 +186,7 @@ fn added_thread_serves_connections_while_a_handler_runs() {
 #[test]
 fn server_stops_while_it_switches() {
     for seed in 0..20 {
-        let (server, address) = start(Config::default(), || echo);
+        let (server, address) = start(&Config::default(), || echo);
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
             let (control, is_done) = (server.control(), &is_done);
@@ -233,7 +209,7 @@ fn server_stops_while_it_switches() {
 #[test]
 fn load_counts_events_and_requests_of_the_present_threads() {
     for variant in variants(2) {
-        let (server, address) = start(Config { threads: Some(1), ..Config::default() }, || {
+        let (server, address) = start(&Config { threads: Some(1), ..Config::default() }, || {
             |exchange: &mut Exchange<'_>| {
                 if exchange.input().starts_with(b"3") {
                     exchange.count(3);
@@ -277,7 +253,7 @@ fn waits_without_events_do_not_count() {
         let idle_timeout = Some(Duration::from_millis(10));
         let threads = Some(1 + pattern.detectors());
         let config = Config { pattern, threads, idle_timeout, ..Config::default() };
-        let (server, address) = start(config, || echo);
+        let (server, address) = start(&config, || echo);
         // Several sweeps end waits before one of them closes the connection.
         assert_eq!(connect(address).read(&mut [0; 1]).unwrap(), 0);
         let threads = server.control().load().threads;
@@ -288,7 +264,7 @@ fn waits_without_events_do_not_count() {
 
 #[test]
 fn switch_in_a_child_of_fork_has_no_effect() {
-    let (server, address) = start(Config { threads: Some(1), ..Config::default() }, || echo);
+    let (server, address) = start(&Config { threads: Some(1), ..Config::default() }, || echo);
     let mut stream = connect(address);
     let mut talk = || {
         stream.write_all(b"x").unwrap();
@@ -310,7 +286,7 @@ fn switch_in_a_child_of_fork_has_no_effect() {
 
 #[test]
 fn invalid_variant_changes_nothing() {
-    let (server, _) = start(Config { threads: Some(1), ..Config::default() }, || echo);
+    let (server, _) = start(&Config { threads: Some(1), ..Config::default() }, || echo);
     let control = server.control();
     let before = control.variant();
     for (pattern, threads) in [(Pattern::HalfSyncHalfAsync, 1), (Pattern::LeaderFollowers, 0)] {
