@@ -4,6 +4,7 @@
 use super::Division;
 use crate::notify::Event;
 use crate::server::{BATCH, Engine, Regime, Scratch};
+use corebeat_probe::{Handover, block};
 use corebeat_sync::{Condvar, Mutex, lock};
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ const QUEUE_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct HalfSync {
-    queue: Mutex<VecDeque<Event>>,
+    /// Each report with the call that put it here, whose callee is its processing in a trace.
+    queue: Mutex<VecDeque<(Event, Handover)>>,
     has_events: Condvar,
     has_room: Condvar,
 }
@@ -25,32 +27,36 @@ impl HalfSync {
             if events.is_empty() {
                 continue;
             }
-            let mut queue = lock(&self.queue);
-            while queue.len() >= QUEUE_MAX && !regime.is_over() {
-                queue = self.has_room.wait(queue).unwrap_or_else(|e| e.into_inner());
-            }
-            scratch.meter.queued.add(queue.len() as u64);
-            queue.extend(&events);
-            drop(queue);
-            match events.len() {
-                1 => self.has_events.notify_one(),
-                _ => self.has_events.notify_all(),
-            }
+            block!("queue", { self.put(regime, &events, scratch) });
+        }
+    }
+
+    fn put(&self, regime: &Regime, events: &[Event], scratch: &Scratch) {
+        let mut queue = lock(&self.queue);
+        while queue.len() >= QUEUE_MAX && !regime.is_over() {
+            queue = self.has_room.wait(queue).unwrap_or_else(|e| e.into_inner());
+        }
+        scratch.meter.queued.add(queue.len() as u64);
+        queue.extend(events.iter().map(|event| (*event, Handover::new())));
+        drop(queue);
+        match events.len() {
+            1 => self.has_events.notify_one(),
+            _ => self.has_events.notify_all(),
         }
     }
 
     /// Takes an event; `None` if the regime is over.
-    fn take(&self, regime: &Regime) -> Option<Event> {
+    fn take(&self, regime: &Regime) -> Option<(Event, Handover)> {
         let mut queue = lock(&self.queue);
         loop {
             if regime.is_over() {
                 return None;
             }
-            if let Some(event) = queue.pop_front() {
+            if let Some(taken) = queue.pop_front() {
                 if queue.len() < QUEUE_MAX {
                     self.has_room.notify_one();
                 }
-                return Some(event);
+                return Some(taken);
             }
             queue = self.has_events.wait(queue).unwrap_or_else(|e| e.into_inner());
         }
@@ -62,7 +68,8 @@ impl Division for HalfSync {
         if thread == 0 {
             return self.detect(engine, regime, scratch);
         }
-        while let Some(event) = self.take(regime) {
+        while let Some((event, handover)) = self.take(regime) {
+            let _caller = handover.accept();
             scratch.read_clock(engine);
             engine.handle(&regime.sets[0], event, scratch);
         }

@@ -1,12 +1,11 @@
 //! A regime: an instance of a variant, from the start of the server or a switch to the next switch.
 
-use super::Variant;
 use super::connection::Connection;
+use super::{Error, Variant};
 use crate::members::Members;
-use crate::notify::{Epoll, Notify, Poll, Trigger};
+use crate::notify::{Epoll, Notify, Poll, Trigger, Uring};
 use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
 use crate::server::{Mechanism, Pattern};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -27,7 +26,7 @@ pub(crate) struct Regime {
 }
 
 impl Regime {
-    pub(super) fn new(variant: Variant) -> io::Result<Regime> {
+    pub(super) fn new(variant: Variant) -> Result<Regime, Error> {
         let division: Box<dyn Division> = match variant.pattern {
             Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
             Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
@@ -37,7 +36,7 @@ impl Regime {
             let notify = notify(variant.mechanism)?;
             Ok(Arc::new(Set { notify, members: Members::new(), sweep_ms: AtomicU64::new(0) }))
         };
-        let sets = (0..division.sets(variant.threads)).map(set).collect::<io::Result<_>>()?;
+        let sets = (0..division.sets(variant.threads)).map(set).collect::<Result<_, Error>>()?;
         let (next_set, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         Ok(Regime { variant, division, sets, next_set, is_over })
     }
@@ -61,10 +60,12 @@ impl Regime {
     }
 }
 
-fn notify(mechanism: Mechanism) -> io::Result<Box<dyn Notify>> {
+/// Returns an empty set.
+pub(super) fn notify(mechanism: Mechanism) -> Result<Box<dyn Notify>, Error> {
     Ok(match mechanism {
         Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
         Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
         Mechanism::Poll => Box::new(Poll::new()?),
+        Mechanism::IoUring => Box::new(Uring::new().map_err(Error::IoUring)?),
     })
 }
