@@ -1,7 +1,7 @@
 //! Throughput of servers by pattern, notification mechanism and number of threads, on this host.
 //! Strebelow, Prehofer, *Analysis of Event Processing Design Patterns and Their Performance
-//! Dependency on I/O Notification Mechanisms*, 2012, Figures 3 to 5; [`breakdown`] has Figures 6, 7,
-//! 9 and 10.
+//! Dependency on I/O Notification Mechanisms*, 2012, Figures 3 to 5. [`breakdown`] has Figures 6,
+//! 7, 9 and 10.
 //!
 //! As in section 4 of the paper, 512 connections have at most one outstanding request each, and the
 //! server answers without further work. The client runs in the same process, on the same CPUs.

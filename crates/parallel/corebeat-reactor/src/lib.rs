@@ -123,6 +123,13 @@
 //!    `loom_switch_faults_are_detected`). It loses no byte and closes no connection
 //!    (`switches_lose_no_byte_and_close_no_connection`, `output_and_requests_in_progress_move`).
 //!
+//! 9. A mechanism that the system forbids is an error, and a running server continues
+//!    (`forbidden_io_uring_is_an_error_and_the_server_continues`). Reports of io_uring for which
+//!    there is no memory are not lost (`reports_without_room_are_not_lost`), and its requests keep
+//!    no closed connection open (`removed_descriptor_is_closed_with_its_last_owner`).
+//! 10. A child of fork uses no lock of a server
+//!     (`control_in_a_child_of_fork_has_no_effect_and_takes_no_lock`).
+//!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | reason |

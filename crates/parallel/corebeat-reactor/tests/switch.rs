@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Every pattern and mechanism with this number of workers.
 fn variants(workers: usize) -> impl Iterator<Item = Variant> {
@@ -281,7 +281,7 @@ fn control_in_a_child_of_fork_has_no_effect_and_takes_no_lock() {
     let (is_over, control) = (AtomicBool::new(false), server.control());
     thread::scope(|scope| {
         // The threads of the parent take the locks of the server all the time, so that many of the
-        // children begin with locks that nobody releases.
+        // children begin with locks that no thread releases.
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut control = server.control();
@@ -307,6 +307,36 @@ fn control_in_a_child_of_fork_has_no_effect_and_takes_no_lock() {
     stream.write_all(b"x").unwrap();
     stream.read_exact(&mut [0; 1]).unwrap();
     assert_eq!((server.stats().switches, server.stats().requests), (0, 2));
+}
+
+/// Returns the names of the threads of a server in the system, in alphabetical order.
+fn names(control: &Control) -> Vec<String> {
+    let name = |tid| std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap();
+    let mut names: Vec<String> =
+        control.tids().into_iter().map(|tid| name(tid).trim_end().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn threads_have_the_names_of_their_roles() {
+    let (server, _) = start(&Config { threads: Some(3), ..Config::default() }, || echo);
+    let control = server.control();
+    let expect = |pattern, expected: [&str; 3]| {
+        let mechanism = Mechanism::Edge;
+        let threads = if pattern == Pattern::LeaderFollowers { 2 } else { 3 };
+        control.switch(Variant { pattern, mechanism, threads }).unwrap();
+        let begin = Instant::now();
+        while names(&control) != expected {
+            assert!(begin.elapsed() < MINUTE, "{:?}", names(&control));
+            thread::yield_now();
+        }
+    };
+    expect(Pattern::ThreadPerCore, ["reactor core"; 3]);
+    let halves = ["reactor detect", "reactor process", "reactor process"];
+    expect(Pattern::HalfSyncHalfAsync, halves);
+    expect(Pattern::LeaderFollowers, ["reactor idle", "reactor pool", "reactor pool"]);
+    expect(Pattern::HalfSyncHalfAsync, halves);
 }
 
 /// Lets the system refuse a new io_uring to the calling thread for ever, as containers do.

@@ -144,9 +144,9 @@ mod tests {
         assert!(report.rows.iter().flat_map(|row| &row.figures).all(|figure| figure.ours > 0.0));
     }
 
-    /// What the paper states about the number of operations does not depend on time: one event for
-    /// each call under Leader/Followers, no queue there, and a step that re-activates for each
-    /// event (section 3).
+    /// The paper's statements about the number of operations do not depend on time (section 3): one
+    /// event for each call under Leader/Followers, no queue there, and a step that re-activates for
+    /// each event.
     #[test]
     fn counts_of_the_steps_are_those_of_the_patterns() {
         for mechanism in [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll] {

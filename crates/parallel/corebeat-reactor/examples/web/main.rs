@@ -4,8 +4,8 @@
 //!
 //! Each connection is a stackful task, which reads requests with `httparse`, and answers them as
 //! they come (HTTP/1.1 with keep-alive and pipelining). `rustls` encrypts a connection by its
-//! `StreamOwned`, which reads and writes as the stream does. Routes: the files of a folder, which are
-//! read at the start, and `/json`.
+//! `StreamOwned`, which reads and writes as the stream does. Routes: the files of a folder, which
+//! are read at the start, and `/json`.
 
 #[cfg(test)]
 mod tests;

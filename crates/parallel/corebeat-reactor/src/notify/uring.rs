@@ -10,7 +10,7 @@
 //! | step | thread |
 //! | --- | --- |
 //! | a ring is created | one that ends at once |
-//! | a request is submitted | the one that waits; other threads queue the descriptor, and ring a bell |
+//! | a request is submitted | the one that waits; others queue the descriptor, and ring a bell |
 //! | a request is cancelled | the thread of the server that closes or moves the connection |
 //!
 //! The flags of a report are those with which the socket woke the request. They contain the flag of

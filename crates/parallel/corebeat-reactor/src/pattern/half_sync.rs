@@ -7,6 +7,7 @@ use crate::server::{BATCH, Engine, Regime, Scratch};
 use corebeat_probe::{Handover, block};
 use corebeat_sync::{Condvar, Mutex, lock};
 use std::collections::VecDeque;
+use std::ffi::CStr;
 
 /// Number of reports in the queue at which the detection pauses.
 const QUEUE_MAX: usize = 4096;
@@ -64,6 +65,10 @@ impl HalfSync {
 }
 
 impl Division for HalfSync {
+    fn role(&self, thread: usize) -> &'static CStr {
+        if thread == 0 { c"reactor detect" } else { c"reactor process" }
+    }
+
     fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch) {
         if thread == 0 {
             return self.detect(engine, regime, scratch);

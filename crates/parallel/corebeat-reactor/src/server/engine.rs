@@ -11,6 +11,8 @@ use crate::notify::{Event, Interest, LISTENER};
 use corebeat_probe::block;
 use corebeat_sync::{Condvar, Mutex, lock, quiet};
 use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::thread::set_name;
+use std::ffi::CStr;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +26,8 @@ use std::time::{Duration, Instant};
 pub(crate) const BATCH: usize = 256;
 /// Number of connections that one report of the listener accepts, before other events are handled.
 const ACCEPTS_MAX: usize = 64;
+/// Name of a thread in the system while the present variant has fewer threads.
+const IDLE: &CStr = c"reactor idle";
 /// Size of the memory into which a thread reads.
 const INPUT_BYTES: usize = 64 << 10;
 /// Period of sweeps while the server stops.
@@ -197,7 +201,10 @@ impl Engine {
         meter.begin();
         let mut scratch = Scratch::new(meter);
         while let Some((regime, thread)) = self.enter_regime(&scratch.meter) {
+            // For people who look at the threads. It cannot fail for names of this length.
+            let _ = set_name(regime.division.role(thread));
             regime.division.run(self, &regime, thread, &mut scratch);
+            let _ = set_name(IDLE);
         }
     }
 
