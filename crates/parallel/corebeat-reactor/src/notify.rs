@@ -65,13 +65,18 @@ pub(crate) trait Notify: Send + Sync {
         is_drained: bool,
     ) -> io::Result<()>;
 
-    /// Removes a descriptor before it is closed.
+    /// Removes a descriptor before it is closed. The caller is a thread of the server.
     fn remove(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()>;
 
-    /// Removes a descriptor that stays open. Any thread may call this function, and
-    /// [`Notify::remove`] only a thread of the server. Late reports are possible.
+    /// Removes a descriptor that stays open until [`Notify::settle`]. Any thread may call this
+    /// function. Late reports are possible.
     fn release(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         self.remove(fd, key)
+    }
+
+    /// Completes earlier calls of [`Notify::release`]. The caller is a thread of the server.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Waits until a descriptor is ready, [`Notify::wake`] is called, or `time` is over. Replaces

@@ -164,7 +164,7 @@ pub enum Error {
     IoUring(#[source] io::Error),
 }
 
-/// Returns whether the system permits a mechanism to this process. Seccomp filters, the setting
+/// Checks whether the system permits a mechanism to this process. Seccomp filters, the setting
 /// `kernel.io_uring_disabled` and old kernels forbid [`Mechanism::IoUring`].
 ///
 /// # Errors

@@ -339,18 +339,13 @@ fn threads_have_the_names_of_their_roles() {
     expect(Pattern::HalfSyncHalfAsync, halves);
 }
 
-/// Lets the system refuse a new io_uring to the calling thread for ever, as containers do.
-fn forbid_io_uring() {
+/// Lets the system refuse this system call to the calling thread for ever, as containers do.
+fn forbid(call: libc::c_long) {
     let instruction = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let mut filter = [
         // Loads the number of the system call, the first field of `struct seccomp_data`.
         instruction((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0),
-        instruction(
-            (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            libc::SYS_io_uring_setup as u32,
-            0,
-            1,
-        ),
+        instruction((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, call as u32, 0, 1),
         instruction(
             (libc::BPF_RET | libc::BPF_K) as u16,
             libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
@@ -374,24 +369,33 @@ fn forbidden_io_uring_is_an_error_and_the_server_continues() {
     let mut stream = connect(address);
     let control = server.control();
     let before = control.variant();
-    // The filter applies to this thread only.
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            forbid_io_uring();
-            let mechanism = Mechanism::IoUring;
-            let refused = check_mechanism(mechanism).unwrap_err();
-            let Error::IoUring(why) = &refused else { panic!("{refused}") };
-            assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied);
-            assert!(refused.to_string().contains("corebeat doctor"), "{refused}");
-            let refused = control.switch(Variant { mechanism, ..before });
-            assert!(matches!(refused, Err(Error::IoUring(_))));
-            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-            let config = Config { mechanism, ..Config::default() };
-            let refused = Server::start(config, listener, || echo);
-            assert!(matches!(refused, Err(Error::IoUring(_))));
-            check_mechanism(Mechanism::Edge).unwrap();
+    // The filter applies to this thread only, and to those that it starts.
+    let refuses = |call| {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    forbid(call);
+                    let mechanism = Mechanism::IoUring;
+                    let refused = check_mechanism(mechanism).unwrap_err();
+                    let Error::IoUring(why) = &refused else { panic!("{refused}") };
+                    assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied);
+                    assert!(refused.to_string().contains("corebeat doctor"), "{refused}");
+                    let refused = control.switch(Variant { mechanism, ..before });
+                    assert!(matches!(refused, Err(Error::IoUring(_))));
+                    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+                    let config = Config { mechanism, ..Config::default() };
+                    let refused = Server::start(config, listener, || echo);
+                    assert!(matches!(refused, Err(Error::IoUring(_))));
+                    check_mechanism(Mechanism::Edge).unwrap();
+                })
+                .join()
+                .unwrap()
         });
-    });
+    };
+    refuses(libc::SYS_io_uring_setup);
+    if check_mechanism(Mechanism::IoUring).is_ok() {
+        refuses(libc::SYS_io_uring_enter);
+    }
     stream.write_all(b"x").unwrap();
     stream.read_exact(&mut [0; 1]).unwrap();
     assert_eq!((control.variant(), server.stats().switches), (before, 0));

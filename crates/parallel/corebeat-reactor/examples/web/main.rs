@@ -126,10 +126,13 @@ fn serve(listener: std::net::TcpListener, files: &Files, tls: &Tls) -> io::Resul
 fn talk_encrypted(stream: TcpStream, tls: Arc<ServerConfig>, files: &Files) -> io::Result<()> {
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
-    talk(&mut stream, files)?;
+    let result = talk(&mut stream, files);
     // Without this message, the client could not distinguish the end from an attack.
     stream.conn.send_close_notify();
-    stream.flush()
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut stream.sock)?;
+    }
+    result
 }
 
 /// Answers the requests of a connection.

@@ -4,7 +4,7 @@
 use super::Division;
 use crate::notify::Event;
 use crate::server::{BATCH, Engine, Regime, Scratch};
-use corebeat_probe::{Handover, block};
+use corebeat_probe::{Handover, Probe, block, probes};
 use corebeat_sync::{Condvar, Mutex, lock};
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -12,15 +12,26 @@ use std::ffi::CStr;
 /// Number of reports in the queue at which the detection pauses.
 const QUEUE_MAX: usize = 4096;
 
-#[derive(Default)]
 pub(crate) struct HalfSync {
-    /// Each report with the call that put it here, whose callee is its processing in a trace.
-    queue: Mutex<VecDeque<(Event, Handover)>>,
+    probe: Option<&'static Probe>,
+    /// Each report with the call that put it here, whose callee is its processing in a trace. While
+    /// the probe of this step is off, there is no call.
+    queue: Mutex<VecDeque<(Event, Option<Handover>)>>,
     has_events: Condvar,
     has_room: Condvar,
 }
 
 impl HalfSync {
+    pub(crate) fn new() -> HalfSync {
+        let name = concat!(module_path!(), "::queue");
+        HalfSync {
+            probe: probes().find(|probe| probe.name() == name),
+            queue: Mutex::default(),
+            has_events: Condvar::new(),
+            has_room: Condvar::new(),
+        }
+    }
+
     fn detect(&self, engine: &Engine, regime: &Regime, scratch: &mut Scratch) {
         let mut events = Vec::new();
         while !regime.is_over() {
@@ -38,7 +49,8 @@ impl HalfSync {
             queue = self.has_room.wait(queue).unwrap_or_else(|e| e.into_inner());
         }
         scratch.meter.queued.add(queue.len() as u64);
-        queue.extend(events.iter().map(|event| (*event, Handover::new())));
+        let is_on = self.probe.is_some_and(Probe::is_on);
+        queue.extend(events.iter().map(|event| (*event, is_on.then(Handover::new))));
         drop(queue);
         match events.len() {
             1 => self.has_events.notify_one(),
@@ -47,7 +59,7 @@ impl HalfSync {
     }
 
     /// Takes an event; `None` if the regime is over.
-    fn take(&self, regime: &Regime) -> Option<(Event, Handover)> {
+    fn take(&self, regime: &Regime) -> Option<(Event, Option<Handover>)> {
         let mut queue = lock(&self.queue);
         loop {
             if regime.is_over() {
@@ -74,7 +86,7 @@ impl Division for HalfSync {
             return self.detect(engine, regime, scratch);
         }
         while let Some((event, handover)) = self.take(regime) {
-            let _caller = handover.accept();
+            let _caller = handover.map(Handover::accept);
             scratch.read_clock(engine);
             engine.handle(&regime.sets[0], event, scratch);
         }

@@ -119,6 +119,12 @@ impl Connection {
         }
     }
 
+    /// Discards the statements of earlier sets, before another set reports the connection anew.
+    pub(super) fn forget_final(&self) {
+        // Relaxed: the caller has the turn, and the new set has no report yet.
+        self.is_final.store(false, Ordering::Relaxed);
+    }
+
     /// Returns what the connection waits for.
     ///
     /// # Safety

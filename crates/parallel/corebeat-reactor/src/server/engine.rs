@@ -298,6 +298,9 @@ impl Engine {
     fn move_connections(&self) {
         loop {
             let Some(set) = lock(&self.retiring).pop() else { return };
+            // An error means that the system lacks memory: the set keeps the listener open until
+            // it is dropped.
+            let _ = set.notify.settle();
             for connection in set.members.retire() {
                 // If another thread has the turn, the mark lets that thread move the connection.
                 if connection.turn.begin() {
@@ -332,6 +335,7 @@ impl Engine {
             if let Some(key) = set.members.insert(connection.clone()) {
                 // SAFETY: the caller has the turn.
                 unsafe { connection.set_place(Place { set: set.clone(), key }) };
+                connection.forget_final();
                 return set.notify.add(connection.socket.as_fd(), key, interest);
             }
         }

@@ -6,6 +6,7 @@ use crate::members::Members;
 use crate::notify::{Epoll, Notify, Poll, Trigger, Uring};
 use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
 use crate::server::{Mechanism, Pattern};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -29,7 +30,7 @@ impl Regime {
     pub(super) fn new(variant: Variant) -> Result<Regime, Error> {
         let division: Box<dyn Division> = match variant.pattern {
             Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
-            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
+            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::new()),
             Pattern::ThreadPerCore => Box::new(PerCore),
         };
         let set = |_| {
@@ -66,6 +67,15 @@ pub(super) fn notify(mechanism: Mechanism) -> Result<Box<dyn Notify>, Error> {
         Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
         Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
         Mechanism::Poll => Box::new(Poll::new()?),
-        Mechanism::IoUring => Box::new(Uring::new().map_err(Error::IoUring)?),
+        Mechanism::IoUring => Box::new(Uring::new().map_err(refused)?),
     })
+}
+
+/// Returns the error of a system that refuses io_uring, or lacks descriptors, memory or threads.
+fn refused(why: io::Error) -> Error {
+    use io::ErrorKind as K;
+    match why.kind() {
+        K::PermissionDenied | K::Unsupported | K::InvalidInput => Error::IoUring(why),
+        _ => Error::System(why),
+    }
 }
