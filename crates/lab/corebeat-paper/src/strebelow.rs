@@ -171,6 +171,7 @@ mod tests {
 
     #[test]
     fn every_curve_has_a_figure_for_each_number_of_threads() {
+        let _recording = breakdown::RECORDING.lock().unwrap_or_else(|e| e.into_inner());
         let time = Duration::from_millis(2);
         let scale = Scale { connections: 5, time, threads: vec![2, 3] };
         let report = curves(&scale, |_| true, true, vec![]);

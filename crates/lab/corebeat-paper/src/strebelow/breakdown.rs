@@ -15,8 +15,8 @@ use std::sync::Mutex;
 
 /// The probes of servers.
 const PROBES: &str = "corebeat_reactor::*";
-/// A process records one trace at a time.
-static RECORDING: Mutex<()> = Mutex::new(());
+/// A process records one trace at a time, of all its servers.
+pub(super) static RECORDING: Mutex<()> = Mutex::new(());
 
 /// Number and total time of the calls of each step.
 #[derive(Debug, Default, Clone, Copy)]
@@ -44,6 +44,9 @@ fn record_steps(
     trace.finish()?;
     result?;
     let calls = Calls::read(File::open(&path)?)?;
+    if calls.lost() > 0 {
+        return Err(format!("{} events were lost: the disk is too slow", calls.lost()).into());
+    }
     let mut sums = Sums::new();
     for call in calls.calls().iter().filter(|call| call.outcome == Outcome::Returned) {
         let sum = sums.entry(calls.operation(call).function().to_owned()).or_default();
