@@ -8,19 +8,24 @@
 
 mod client;
 mod hand;
+mod peer;
 mod server;
 
 use crate::Bench;
 use crate::apart::{self, RUN_MAX, names, thread_counts};
 use crate::child::Running;
+use crate::go;
 use crate::line::{cpus, pin};
 use crate::program::{threads, word_after};
 use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
+use crate::tool::GO;
 use clap::ValueEnum;
 use client::{Load, SATURATED};
+use corebeat_reactor::{Mechanism, check_mechanism};
 use serde::{Deserialize, Serialize};
+use std::process::Command;
 use std::time::Duration;
 
 /// Size of a message in bytes.
@@ -30,16 +35,16 @@ pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "reactor.cpu",
         summary: "CPU time of an echo server for a request, with 512 connections",
-        peers: &["epoll by hand", "tokio"],
-        tools: &[],
+        peers: &PEERS,
+        tools: &[GO],
         cases: |session| names(&cases(session)),
         run: |session| measure(session, "reactor.cpu", Value::Cpu),
     },
     Bench {
         name: "reactor.rate",
         summary: "requests per second of an echo server with 512 connections",
-        peers: &["epoll by hand", "tokio"],
-        tools: &[],
+        peers: &PEERS,
+        tools: &[GO],
         cases: |session| names(&cases(session)),
         run: |session| measure(session, "reactor.rate", Value::Rate),
     },
@@ -56,6 +61,8 @@ pub(crate) const BENCHES: [Bench; 3] = [
         },
     },
 ];
+
+const PEERS: [&str; 6] = ["epoll by hand", "tokio", "mio", "may", "monoio", "go"];
 
 /// Requests per second of the steps of `reactor.auto`.
 const STEPS: [f64; 4] = [300.0, 30_000.0, 300.0, 30_000.0];
@@ -82,6 +89,8 @@ enum Subject {
     OneShot,
     #[value(name = "corebeat, poll")]
     Poll,
+    #[value(name = "corebeat, io_uring")]
+    IoUring,
     #[value(name = "corebeat, stackful tasks")]
     Stackful,
     #[value(name = "corebeat, async tasks")]
@@ -89,6 +98,10 @@ enum Subject {
     #[value(name = "epoll by hand")]
     Hand,
     Tokio,
+    Mio,
+    May,
+    Monoio,
+    Go,
 }
 
 /// One subject, with its number of threads.
@@ -102,10 +115,14 @@ type Case = apart::Case<Subject, usize>;
 
 fn cases(session: &Session) -> Vec<Case> {
     let case = |count| {
-        let subjects = Subject::value_variants().iter();
-        // Half-Sync/Half-Async has no variant with one thread.
-        let subjects = subjects.filter(|subject| count > 1 || **subject != Subject::HalfSync);
-        Case::new(threads(count), subjects, count)
+        let is_there = |subject: &&Subject| match subject {
+            // Half-Sync/Half-Async has no variant with one thread.
+            Subject::HalfSync => count > 1,
+            Subject::Go => session.has(GO),
+            Subject::IoUring | Subject::Monoio => check_mechanism(Mechanism::IoUring).is_ok(),
+            _ => true,
+        };
+        Case::new(threads(count), Subject::value_variants().iter().filter(is_there), count)
     };
     thread_counts(session).map(case).collect()
 }
@@ -128,7 +145,7 @@ fn measure(session: &Session, bench: &'static str, value: Value) -> Result<(), S
 
 /// Runs a server once under load.
 fn run(session: &Session, options: &Options, value: Value) -> Result<Measured, String> {
-    let mut server = Running::start(apart::command(session, "reactor", options)?, true)?;
+    let mut server = Running::start(command(session, options)?, true)?;
     server.wait_for(READY, RUN_MAX)?;
     let port = word_after(&server.printed(), READY)
         .and_then(|port| port.parse().ok())
@@ -157,6 +174,20 @@ fn run(session: &Session, options: &Options, value: Value) -> Result<Measured, S
         Value::Cpu | Value::Steps => served.cpu_s * 1e9 / served.requests as f64,
         Value::Rate => served.requests as f64 / served.wall_s,
     }))
+}
+
+/// The command that starts a server.
+fn command(session: &Session, options: &Options) -> Result<Command, String> {
+    if options.subject != Subject::Go {
+        return apart::command(session, "reactor", options);
+    }
+    let program = go::program(session, "reactor")?.ok_or("go is missing")?;
+    let mut command = Command::new(program);
+    command.env("GOMAXPROCS", options.threads.to_string());
+    if let (1, Some(&cpu)) = (options.threads, cpus().first()) {
+        command.arg(cpu.to_string());
+    }
+    Ok(command)
 }
 
 /// Text that a server prints before its port.

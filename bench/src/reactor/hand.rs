@@ -5,7 +5,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 const BATCH: usize = 256;
@@ -18,20 +18,29 @@ pub(super) fn start(listener: TcpListener, threads: usize) -> Result<(), String>
         let sets = sets.clone();
         std::thread::spawn(move || echo(&sets[thread]));
     }
+    accept(listener, move |n, fd| {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        // SAFETY: the caller keeps the descriptor open.
+        let stream = unsafe { BorrowedFd::borrow_raw(fd) };
+        let key = epoll::EventData::new_u64(fd as u64);
+        Ok(epoll::add(&sets[n % threads], stream, key, flags)?)
+    });
+    Ok(())
+}
+
+/// Accepts connections on a thread of its own, and passes each descriptor with its number to a
+/// function that adds it to a loop. The loop owns the descriptor ([`answer`]).
+pub(super) fn accept(
+    listener: TcpListener,
+    add: impl Fn(usize, RawFd) -> std::io::Result<()> + Send + 'static,
+) {
     std::thread::spawn(move || {
         for (n, stream) in listener.incoming().map_while(Result::ok).enumerate() {
             let options = [stream.set_nodelay(true), stream.set_nonblocking(true)];
             assert!(options.iter().all(Result::is_ok));
-            let fd = OwnedFd::from(stream);
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            let number = std::os::fd::AsRawFd::as_raw_fd(&fd) as u64;
-            let key = epoll::EventData::new_u64(number);
-            epoll::add(&sets[n % threads], &fd, key, flags).expect("the set takes a connection");
-            // The loop closes the descriptor.
-            std::mem::forget(fd);
+            add(n, stream.into_raw_fd()).expect("the set takes a connection");
         }
     });
-    Ok(())
 }
 
 fn echo(set: &OwnedFd) {
@@ -40,27 +49,28 @@ fn echo(set: &OwnedFd) {
     let (mut events, mut buffer) = ([empty; BATCH], vec![0; 64 << 10]);
     loop {
         let count = epoll::wait(set, &mut events[..], None).unwrap_or(0);
-        for event in &events[..count] {
-            let number = event.data.u64() as std::os::fd::RawFd;
-            // SAFETY: the descriptor is open until this loop closes it.
-            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-            loop {
-                match rustix::io::read(fd, &mut buffer[..]) {
-                    Ok(0) => {
-                        // SAFETY: this loop owns the descriptor, and uses it no more.
-                        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) });
-                        break;
-                    }
-                    Ok(read) => {
-                        let _ = rustix::net::send(fd, &buffer[..read], SendFlags::NOSIGNAL);
-                        if read < buffer.len() {
-                            break;
-                        }
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(_) => break,
+        events[..count].iter().for_each(|event| answer(event.data.u64() as RawFd, &mut buffer));
+    }
+}
+
+/// Answers what has arrived at a connection of the calling loop. Closes it at the end of the data.
+pub(super) fn answer(number: RawFd, buffer: &mut [u8]) {
+    // SAFETY: the descriptor is open until this function closes it, and no report follows.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    loop {
+        match rustix::io::read(fd, &mut *buffer) {
+            Ok(0) => {
+                // SAFETY: the loop owns the descriptor, and uses it no more.
+                return drop(unsafe { OwnedFd::from_raw_fd(number) });
+            }
+            Ok(read) => {
+                let _ = rustix::net::send(fd, &buffer[..read], SendFlags::NOSIGNAL);
+                if read < buffer.len() {
+                    return;
                 }
             }
+            Err(Errno::INTR) => {}
+            Err(_) => return,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The servers. Each prints its port, and serves until its input ends.
 
-use super::{Options, READY, Subject, hand};
+use super::{Options, READY, Subject, hand, peer};
 use corebeat_lpel::{Runtime, spawn, spawn_async};
 use corebeat_reactor::{Config, Exchange, Mechanism, Pattern, Server, attach};
 use corebeat_server::{AdaptiveServer, ServerPolicy};
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 /// Memory of a task for a message. The size is that of small requests of real servers.
-const BUFFER_BYTES: usize = 1024;
+pub(super) const BUFFER_BYTES: usize = 1024;
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| format!("cannot bind: {e}"))?;
@@ -29,6 +29,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         Subject::HalfSync => serve(listener, port, handlers(Pattern::HalfSyncHalfAsync, edge)),
         Subject::OneShot => serve(listener, port, handlers(core, Mechanism::OneShot)),
         Subject::Poll => serve(listener, port, handlers(core, Mechanism::Poll)),
+        Subject::IoUring => serve(listener, port, handlers(core, Mechanism::IoUring)),
         Subject::Stackful => tasks(listener, port, threads, false),
         Subject::Async => tasks(listener, port, threads, true),
         Subject::Hand => {
@@ -37,6 +38,22 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
             Ok(())
         }
         Subject::Tokio => tokio_tasks(listener, port, threads),
+        Subject::Mio => {
+            peer::mio(listener, threads)?;
+            wait(port);
+            Ok(())
+        }
+        Subject::May => {
+            peer::may(listener, threads);
+            wait(port);
+            Ok(())
+        }
+        Subject::Monoio => {
+            peer::monoio(&listener, threads)?;
+            wait(port);
+            Ok(())
+        }
+        Subject::Go => Err("go is a program of its own".into()),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::spin::SpinSampler;
 use crate::thread::{WaitFile, WaitState, parse_schedstat, parse_switches};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde::Serialize;
+use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -70,6 +71,7 @@ pub fn facts() -> Vec<Fact> {
         groups(),
         bpf(),
         sched_ext(),
+        io_uring(),
     ]
 }
 
@@ -449,6 +451,74 @@ fn sched_ext() -> Fact {
     )
 }
 
+/// Bits of the features that servers need: limits of waits (`IORING_FEAT_EXT_ARG`), and requests
+/// without a report of success (`IORING_FEAT_CQE_SKIP`).
+const IO_URING_FEATURES: u32 = 1 << 8 | 1 << 11;
+
+/// Creates an io_uring, and returns the bits of its features.
+fn io_uring_features() -> io::Result<u32> {
+    /// Position of the features in the parameters (`struct io_uring_params`) of 120 bytes.
+    const FEATURES: usize = 5;
+    /// Position of the flags, and the flag that a server sets (`IORING_SETUP_SUBMIT_ALL`).
+    const FLAGS: (usize, u32) = (2, 1 << 7);
+    let mut parameters = [0_u32; 30];
+    parameters[FLAGS.0] = FLAGS.1;
+    // SAFETY: the parameters have the size of the structure that the first call reads and fills. It
+    // returns a new descriptor or a negative value. The second call reads no memory.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr());
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // A filter may permit to create a ring, and forbid to use it.
+        let entered = libc::syscall(libc::SYS_io_uring_enter, fd, 0, 0, 0, 0, 0);
+        let result = if entered < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        libc::close(fd as libc::c_int);
+        result?;
+    }
+    Ok(parameters[FEATURES])
+}
+
+/// Returns why the system refuses io_uring: from the error, `kernel.io_uring_disabled`, and
+/// `/proc/self/status`.
+fn io_uring_refusal(why: &io::Error, disabled: &str, status: &str) -> String {
+    let has_filter = status
+        .lines()
+        .any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"));
+    match (why.raw_os_error(), disabled.trim()) {
+        (Some(libc::EPERM), "1") => {
+            "kernel.io_uring_disabled is 1, and this user is not in kernel.io_uring_group".into()
+        }
+        (Some(libc::EPERM), "2") => "kernel.io_uring_disabled is 2".into(),
+        (Some(libc::EPERM | libc::EACCES | libc::ENOSYS), _) if has_filter => {
+            format!("a seccomp filter probably forbids it ({why})")
+        }
+        (Some(libc::ENOSYS), _) => "this kernel was built without CONFIG_IO_URING".into(),
+        _ => why.to_string(),
+    }
+}
+
+fn io_uring() -> Fact {
+    let found = match io_uring_features() {
+        Ok(features) if features & IO_URING_FEATURES == IO_URING_FEATURES => {
+            (Offer::Yes, "permitted".to_owned())
+        }
+        Ok(_) => (Offer::No, "permitted, but this kernel lacks features that servers need".into()),
+        Err(why) => {
+            let disabled = read_text("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+            let status = own("status").unwrap_or_default();
+            (Offer::No, io_uring_refusal(&why, &disabled, &status))
+        }
+    };
+    fact(
+        "io_uring",
+        found,
+        "servers of corebeat-reactor cannot detect events by it; they use epoll by default",
+        "use Linux 5.18 or later with CONFIG_IO_URING, 'sysctl kernel.io_uring_disabled=0', and a \
+         seccomp filter that permits io_uring_setup and io_uring_enter",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -490,6 +560,20 @@ mod tests {
         assert!(permits_bpf("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(!permits_bpf("CapEff:\t0000000000000000\n"));
         assert!(!permits_bpf(""));
+    }
+
+    #[test]
+    fn reason_of_a_refused_io_uring_is_named() {
+        let reason = |error, disabled, status| {
+            io_uring_refusal(&io::Error::from_raw_os_error(error), disabled, status)
+        };
+        let filter = "Seccomp:\t2\n";
+        assert!(reason(libc::EPERM, "2\n", "").ends_with("io_uring_disabled is 2"));
+        assert!(reason(libc::EPERM, "1\n", filter).contains("io_uring_group"));
+        assert!(reason(libc::EPERM, "0\n", filter).contains("seccomp"));
+        assert!(reason(libc::ENOSYS, "", filter).contains("seccomp"));
+        assert!(reason(libc::ENOSYS, "", "Seccomp:\t0\n").contains("CONFIG_IO_URING"));
+        assert!(!reason(libc::EMFILE, "0\n", filter).contains("seccomp"));
     }
 
     proptest! {

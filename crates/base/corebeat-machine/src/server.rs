@@ -37,11 +37,14 @@ pub enum Mechanism {
     OneShot,
     /// `poll`, whose interest set is in the memory of the program.
     Poll,
+    /// Multishot poll requests of io_uring, where the system permits it.
+    IoUring,
 }
 
 impl Mechanism {
     /// All mechanisms.
-    pub const ALL: [Mechanism; 3] = [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll];
+    pub const ALL: [Mechanism; 4] =
+        [Mechanism::Edge, Mechanism::OneShot, Mechanism::Poll, Mechanism::IoUring];
 }
 
 /// The properties of a server that can change while it runs.

@@ -43,7 +43,6 @@
 
 use crate::const_unless_loom;
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -256,7 +255,7 @@ impl KeptOut {
     /// # Errors
     ///
     /// The error of `open`; or the C library cannot register handlers.
-    pub fn file(open: impl FnOnce() -> io::Result<File>) -> io::Result<(KeptOut, File)> {
+    pub fn file<F: AsRawFd>(open: impl FnOnce() -> io::Result<F>) -> io::Result<(KeptOut, F)> {
         let mut list = registered()?;
         let file = open()?;
         let fd = file.as_raw_fd();
@@ -428,6 +427,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 mod tests {
     use super::*;
     use corebeat_test_group::in_child;
+    use std::fs::File;
     use std::io::Write;
     use std::os::fd::IntoRawFd;
 

@@ -95,7 +95,7 @@ impl Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 20] = [
+pub const EXPERIMENTS: [Experiment; 24] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
@@ -235,6 +235,36 @@ pub const EXPERIMENTS: [Experiment; 20] = [
         title: "throughput of Half-Sync/Half-Async by mechanism, on this host",
         measures_host: true,
         report: strebelow::half_sync,
+    },
+    Experiment {
+        name: "strebelow-figure-6",
+        source: "Strebelow, Prehofer 2012, Figure 6",
+        title: "Half-Sync/Half-Async, edge-triggered epoll: time to obtain and to queue an event, on \
+                this host",
+        measures_host: true,
+        report: strebelow::breakdown::half_sync_edge,
+    },
+    Experiment {
+        name: "strebelow-figure-7",
+        source: "Strebelow, Prehofer 2012, Figure 7",
+        title: "Half-Sync/Half-Async, level-triggered epoll: time of the steps of an event, on this \
+                host",
+        measures_host: true,
+        report: strebelow::breakdown::half_sync_level,
+    },
+    Experiment {
+        name: "strebelow-figure-9",
+        source: "Strebelow, Prehofer 2012, Figure 9",
+        title: "Leader/Followers: time to obtain an event, on this host",
+        measures_host: true,
+        report: strebelow::breakdown::leader_sense,
+    },
+    Experiment {
+        name: "strebelow-figure-10",
+        source: "Strebelow, Prehofer 2012, Figure 10",
+        title: "Leader/Followers, level-triggered epoll: time of the steps of an event, on this host",
+        measures_host: true,
+        report: strebelow::breakdown::leader_level,
     },
 ];
 

@@ -1,9 +1,12 @@
 //! Throughput of servers by pattern, notification mechanism and number of threads, on this host.
 //! Strebelow, Prehofer, *Analysis of Event Processing Design Patterns and Their Performance
-//! Dependency on I/O Notification Mechanisms*, 2012, Figures 3 to 5.
+//! Dependency on I/O Notification Mechanisms*, 2012, Figures 3 to 5. [`breakdown`] has Figures 6,
+//! 7, 9 and 10.
 //!
 //! As in section 4 of the paper, 512 connections have at most one outstanding request each, and the
 //! server answers without further work. The client runs in the same process, on the same CPUs.
+
+pub(crate) mod breakdown;
 
 use crate::report::{Figure, Report, Row};
 use corebeat_reactor::{Config, Exchange, Mechanism, Pattern, Server};
@@ -168,6 +171,7 @@ mod tests {
 
     #[test]
     fn every_curve_has_a_figure_for_each_number_of_threads() {
+        let _recording = breakdown::RECORDING.lock().unwrap_or_else(|e| e.into_inner());
         let time = Duration::from_millis(2);
         let scale = Scale { connections: 5, time, threads: vec![2, 3] };
         let report = curves(&scale, |_| true, true, vec![]);

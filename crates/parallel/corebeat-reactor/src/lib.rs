@@ -1,7 +1,8 @@
 //! Sockets for tasks of LPEL, and servers that run a handler for each connection, in the patterns
 //! Half-Sync/Half-Async, Leader/Followers and thread-per-core.
 //!
-//! Place in the loop: parallel; uses base and `corebeat-lpel`, whose tasks wait for the sockets.
+//! Place in the loop: parallel; uses base, `corebeat-lpel`, whose tasks wait for the sockets, and
+//! `corebeat-probe`, which records the steps of a request.
 //!
 //! The feature `tokio` implements the traits of `tokio::io` for the streams.
 //!
@@ -68,7 +69,7 @@
 //!       v                                          v
 //!   detector of the worker, or shared          interest sets
 //!       |                                          |
-//!       +------- Notify: edge-triggered epoll, one-shot epoll, poll -------+
+//!       +-- Notify: edge-triggered epoll, one-shot epoll, poll, io_uring ---+
 //! ```
 //!
 //! - **Sockets.** A task tries an operation. If the system has nothing, the task leaves its waker
@@ -80,12 +81,17 @@
 //!   waits, so that one thread detects the event and runs the task. All other callers share a
 //!   detector with a thread of its own.
 //! - **Servers.** The threads of a [`Server`] divide detection and processing by a [`Pattern`], and
-//!   detect by a [`Mechanism`]; all nine combinations work. A connection without input and output
-//!   in progress has no buffers.
+//!   detect by a [`Mechanism`]; all twelve combinations work, those with io_uring where the system
+//!   permits it ([`check_mechanism`]). A connection without input and output in progress has no
+//!   buffers.
 //! - **Switches.** A [`Control`] measures the load of a server, and switches it to another
 //!   [`Variant`] while it runs. An instance of a variant is a *regime*: threads enter the new one,
 //!   and each connection moves to an interest set of it in a turn of its own. `corebeat-server`
 //!   decides when to switch.
+//! - **Probes.** The steps of a server have probes (`corebeat_reactor::*`), which are off:
+//!   `sense` (the wait for reports), `queue` (of Half-Sync/Half-Async), and `turn` (a report is
+//!   handled) with `receive`, `process` (the handler), `send` and `rearm`. In a trace, a turn is a
+//!   callee of the step that queued its report (`probes_follow_a_request`).
 //! - **Back-pressure.** A server reads nothing from a connection while output for it is pending, so
 //!   that the peer's own buffers fill up.
 //!
@@ -117,6 +123,13 @@
 //!    `loom_switch_faults_are_detected`). It loses no byte and closes no connection
 //!    (`switches_lose_no_byte_and_close_no_connection`, `output_and_requests_in_progress_move`).
 //!
+//! 9. A mechanism that the system forbids is an error, and a running server continues
+//!    (`forbidden_io_uring_is_an_error_and_the_server_continues`). Reports of io_uring for which
+//!    there is no memory are not lost (`reports_without_room_are_not_lost`), and its requests keep
+//!    no closed connection open (`removed_descriptor_is_closed_with_its_last_owner`).
+//! 10. A child of fork uses no lock of a server
+//!     (`control_in_a_child_of_fork_has_no_effect_and_takes_no_lock`).
+//!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | reason |
@@ -137,8 +150,9 @@
 //!
 //! # Limits
 //!
-//! This crate supports Linux, and has no io_uring. Names are not resolved, because the functions of
-//! the system block their thread: resolve them in a blocking task. A task that uses a socket in a
+//! This crate supports Linux. Tasks do not use io_uring, and servers use it to detect events only.
+//! Names are not resolved, because the functions of the system block their thread: resolve them in
+//! a blocking task. A task that uses a socket in a
 //! destructor while it unwinds receives an error. A peer that still sends when a handler closes the
 //! connection may lose the end of the response, as with every close of a socket with unread data.
 
@@ -163,7 +177,7 @@ pub use detector::attach;
 pub use listener::{Accept, Listener, TcpListener, UnixListener};
 pub use server::{
     Config, Control, Error, Exchange, Handler, Load, Mechanism, Pattern, Server, Stats, ThreadLoad,
-    Variant,
+    Variant, check_mechanism,
 };
 pub use stream::{ReadHalf, Socket, Stream, TcpStream, UnixStream, WriteHalf};
 pub use udp::UdpSocket;

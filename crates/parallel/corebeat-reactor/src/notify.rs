@@ -5,6 +5,7 @@
 //! | edge-triggered epoll | reports the descriptor again when its state changes | [`epoll`] |
 //! | one-shot epoll | does not report it until it is re-armed, by a system call | [`epoll`] |
 //! | `poll` | does not report it until it is re-armed, in the memory of the program | [`poll`] |
+//! | io_uring | reports the descriptor again when its state changes | [`uring`] |
 //!
 //! The third mechanism is the select of Strebelow and Prehofer, *Analysis of Event Processing
 //! Design Patterns and Their Performance Dependency on I/O Notification Mechanisms*, 2012, section
@@ -13,9 +14,11 @@
 
 mod epoll;
 mod poll;
+mod uring;
 
 pub(crate) use epoll::{Epoll, Trigger};
 pub(crate) use poll::Poll;
+pub(crate) use uring::Uring;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -62,8 +65,19 @@ pub(crate) trait Notify: Send + Sync {
         is_drained: bool,
     ) -> io::Result<()>;
 
-    /// Removes a descriptor before it is closed.
+    /// Removes a descriptor before it is closed. The caller is a thread of the server.
     fn remove(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()>;
+
+    /// Removes a descriptor that stays open until [`Notify::settle`]. Any thread may call this
+    /// function. Late reports are possible.
+    fn release(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.remove(fd, key)
+    }
+
+    /// Completes earlier calls of [`Notify::release`]. The caller is a thread of the server.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Waits until a descriptor is ready, [`Notify::wake`] is called, or `time` is over. Replaces
     /// `events` by at most `max` reports; none if the wait was interrupted.

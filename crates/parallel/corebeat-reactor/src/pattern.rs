@@ -13,6 +13,7 @@ pub(crate) use leader::LeaderFollowers;
 pub(crate) use per_core::PerCore;
 
 use crate::server::{Engine, Regime, Scratch};
+use std::ffi::CStr;
 
 /// Division of the work between the threads of a server.
 pub(crate) trait Division: Send + Sync {
@@ -20,6 +21,10 @@ pub(crate) trait Division: Send + Sync {
     fn sets(&self, _threads: usize) -> usize {
         1
     }
+
+    /// Returns the name of the thread with this number in the system, at most 15 bytes. It states
+    /// the role of the thread.
+    fn role(&self, thread: usize) -> &'static CStr;
 
     /// Runs the thread with this number, until the regime is over.
     fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch);

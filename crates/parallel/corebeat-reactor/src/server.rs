@@ -156,6 +156,23 @@ pub enum Error {
              limits of the process"
     )]
     System(#[from] io::Error),
+    /// The system does not permit [`Mechanism::IoUring`], or lacks a feature that it needs.
+    #[error(
+        "a server cannot use io_uring here ({0}): choose another mechanism, or call `corebeat \
+             doctor`, which reports the reason and how to permit it"
+    )]
+    IoUring(#[source] io::Error),
+}
+
+/// Checks whether the system permits a mechanism to this process. Seccomp filters, the setting
+/// `kernel.io_uring_disabled` and old kernels forbid [`Mechanism::IoUring`].
+///
+/// # Errors
+///
+/// [`Error::IoUring`]; or [`Error::System`] if the system refuses an interest set, because it lacks
+/// descriptors or memory.
+pub fn check_mechanism(mechanism: Mechanism) -> Result<(), Error> {
+    regime::notify(mechanism).map(drop)
 }
 
 /// Numbers of a server since its start.
@@ -210,9 +227,11 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the numbers of the server.
+    /// Returns the numbers of the server; 0 for each of them in a child of fork.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        // A thread of the parent may have held a lock at the fork.
+        let is_own = self.process.is_none_or(Process::is_current);
+        if is_own { self.engine.stats() } else { Stats::default() }
     }
 
     /// Returns a handle that measures the load of the server, and switches its variant.
@@ -262,7 +281,8 @@ impl std::fmt::Debug for Server {
 }
 
 /// Measures the load of a server, and switches its variant. The handle does not keep the server
-/// running. It has no effect on a server that has ended, and none in a child of fork.
+/// running. It has no effect on a server that has ended. In a child of fork, which has no threads
+/// of the server, the handle has no effect, reports no activity, and takes no lock of the parent.
 pub struct Control {
     engine: Arc<Engine>,
     last: Last,
@@ -271,31 +291,40 @@ pub struct Control {
 }
 
 impl Control {
+    /// Returns whether this process is no child of fork that has inherited the server, in which a
+    /// lock of the server may be held for ever.
+    fn is_own(&self) -> bool {
+        self.process.is_none_or(Process::is_current)
+    }
+
     /// Returns the activity of the server since the last call; since the start of the server for
     /// the first call. The span of a call after a switch contains a part of the time before it.
     pub fn load(&mut self) -> Load {
-        self.engine.load(&mut self.last)
+        match self.is_own() {
+            true => self.engine.load(&mut self.last),
+            false => Load { span_ns: 0, variant: self.engine.first(), threads: Vec::new() },
+        }
     }
 
-    /// Returns the present variant.
+    /// Returns the present variant; in a child of fork, that with which the server started.
     pub fn variant(&self) -> Variant {
-        self.engine.regime().variant
+        if self.is_own() { self.engine.regime().variant } else { self.engine.first() }
     }
 
     /// Returns the numbers of the server.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        if self.is_own() { self.engine.stats() } else { Stats::default() }
     }
 
     /// Returns the numbers that the system has given to the threads of the server. They are valid
     /// until the server has ended.
     pub fn tids(&self) -> Vec<i32> {
-        self.engine.tids()
+        if self.is_own() { self.engine.tids() } else { Vec::new() }
     }
 
-    /// Returns whether the server has ended.
+    /// Returns whether the server has ended. It has no threads in a child of fork.
     pub fn is_over(&self) -> bool {
-        self.engine.is_over()
+        !self.is_own() || self.engine.is_over()
     }
 
     /// Switches the server to another variant while it runs. No connection is closed, and no byte

@@ -267,6 +267,15 @@ impl<S: Socket> WriteHalf<S> {
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.lane.limit = limit;
     }
+
+    /// Ends the data. As in the streams of Tokio and of async-io, that is no error if the
+    /// connection has ended already, for instance by a reset.
+    fn end(&self) -> io::Result<()> {
+        match self.io.socket.close(Shutdown::Write) {
+            Err(why) if why.kind() == io::ErrorKind::NotConnected => Ok(()),
+            closed => closed,
+        }
+    }
 }
 
 impl<S: Socket> Drop for WriteHalf<S> {
@@ -368,7 +377,7 @@ impl<S: Socket> AsyncWrite for WriteHalf<S> {
     }
 
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.io.socket.close(Shutdown::Write))
+        Poll::Ready(self.end())
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod client;
 
-use client::{LIMIT, MINUTE, connect, echo, start};
-use corebeat_reactor::{Config, Error, Exchange, Handler, Mechanism, Pattern, Server};
+use client::{LIMIT, MINUTE, connect, echo, mechanisms, start};
+use corebeat_reactor::{Config, Error, Exchange, Handler, Pattern, Server};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn combinations() -> impl Iterator<Item = Config> {
     Pattern::ALL.into_iter().flat_map(|pattern| {
-        Mechanism::ALL.into_iter().map(move |mechanism| Config {
+        mechanisms().map(move |mechanism| Config {
             pattern,
             mechanism,
             threads: Some(2),

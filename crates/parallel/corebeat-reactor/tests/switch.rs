@@ -2,8 +2,10 @@
 
 mod client;
 
-use client::{MINUTE, connect, echo, start};
-use corebeat_reactor::{Config, Control, Error, Exchange, Mechanism, Pattern, Variant};
+use client::{MINUTE, connect, echo, mechanisms, start};
+use corebeat_reactor::{
+    Config, Control, Error, Exchange, Mechanism, Pattern, Server, Variant, check_mechanism,
+};
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
 use std::io::{Read, Write};
@@ -12,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Every pattern and mechanism with this number of workers.
 fn variants(workers: usize) -> impl Iterator<Item = Variant> {
     Pattern::ALL.into_iter().flat_map(move |pattern| {
-        Mechanism::ALL.into_iter().map(move |mechanism| Variant {
+        mechanisms().map(move |mechanism| Variant {
             pattern,
             mechanism,
             threads: workers + pattern.detectors(),
@@ -66,9 +68,9 @@ fn exchange(address: SocketAddr, data: &[u8], is_reset: bool, random: &mut fastr
 
 /// Switches to random variants until the flag is set.
 fn switch_until(control: &Control, is_done: &AtomicBool, random: &mut fastrand::Rng) {
+    let variants: Vec<Variant> = (1..=3).flat_map(variants).collect();
     while !is_done.load(Ordering::SeqCst) {
-        let variant = variants(random.usize(1..=3)).nth(random.usize(..9)).unwrap();
-        control.switch(variant).unwrap();
+        control.switch(*random.choice(&variants).unwrap()).unwrap();
         // The period of the switches, and not a wait for an effect.
         thread::sleep(Duration::from_micros(random.u64(..4000)));
     }
@@ -125,12 +127,12 @@ fn output_and_requests_in_progress_move() {
             let config = Config { pattern, mechanism, threads: Some(threads), ..Config::default() };
             // Answers a request of four bytes by more than a socket takes.
             const BYTES: usize = 8 << 20;
+            static ANSWER: [u8; BYTES] = [7; BYTES];
             let (server, address) = start(&config, || {
                 |exchange: &mut Exchange<'_>| {
                     if exchange.input().len() >= 4 {
                         exchange.consume(4);
-                        let end = exchange.output().len() + BYTES;
-                        exchange.output().resize(end, 7);
+                        exchange.output().extend_from_slice(&ANSWER);
                     }
                 }
             });
@@ -144,8 +146,8 @@ fn output_and_requests_in_progress_move() {
                 stream.shutdown(Shutdown::Write).unwrap();
                 let mut received = Vec::new();
                 stream.read_to_end(&mut received).unwrap();
-                assert!(received.iter().all(|byte| *byte == 7));
                 assert_eq!(received.len(), left, "{from:?} to {to:?}");
+                assert!(received == ANSWER[..left], "{from:?} to {to:?}");
             }
             assert_eq!(server.control().variant(), to);
             server.stop(MINUTE);
@@ -263,25 +265,140 @@ fn waits_without_events_do_not_count() {
 }
 
 #[test]
-fn switch_in_a_child_of_fork_has_no_effect() {
+fn control_in_a_child_of_fork_has_no_effect_and_takes_no_lock() {
+    let (entered, has_entered) = channel();
+    let (server, address) = start(&Config { threads: Some(1), ..Config::default() }, move || {
+        let entered = entered.clone();
+        move |exchange: &mut Exchange<'_>| {
+            echo(exchange);
+            let _ = entered.send(());
+        }
+    });
+    let mut stream = connect(address);
+    stream.write_all(b"x").unwrap();
+    has_entered.recv_timeout(MINUTE).unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let (is_over, control) = (AtomicBool::new(false), server.control());
+    thread::scope(|scope| {
+        // The threads of the parent take the locks of the server all the time, so that many of the
+        // children begin with locks that no thread releases.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut control = server.control();
+                while !is_over.load(Ordering::SeqCst) {
+                    let _ = (control.load(), control.variant(), server.stats(), control.tids());
+                }
+            });
+        }
+        let passed = (0..30).all(|_| {
+            in_child(|| {
+                let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+                let is_inert = |mut control: Control| {
+                    control.switch(Variant { threads: 2, ..control.variant() }).unwrap();
+                    let is_idle = control.load().threads.is_empty() && control.tids().is_empty();
+                    is_idle && control.is_over() && control.stats() == server.stats()
+                };
+                is_inert(server.control()) && control.variant().threads == 1 && threads() == 1
+            })
+        });
+        is_over.store(true, Ordering::SeqCst);
+        assert!(passed);
+    });
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    assert_eq!((server.stats().switches, server.stats().requests), (0, 2));
+}
+
+/// Returns the names of the threads of a server in the system, in alphabetical order.
+fn names(control: &Control) -> Vec<String> {
+    let name = |tid| std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap();
+    let mut names: Vec<String> =
+        control.tids().into_iter().map(|tid| name(tid).trim_end().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn threads_have_the_names_of_their_roles() {
+    let (server, _) = start(&Config { threads: Some(3), ..Config::default() }, || echo);
+    let control = server.control();
+    let expect = |pattern, expected: [&str; 3]| {
+        let mechanism = Mechanism::Edge;
+        let threads = if pattern == Pattern::LeaderFollowers { 2 } else { 3 };
+        control.switch(Variant { pattern, mechanism, threads }).unwrap();
+        let begin = Instant::now();
+        while names(&control) != expected {
+            assert!(begin.elapsed() < MINUTE, "{:?}", names(&control));
+            thread::yield_now();
+        }
+    };
+    expect(Pattern::ThreadPerCore, ["reactor core"; 3]);
+    let halves = ["reactor detect", "reactor process", "reactor process"];
+    expect(Pattern::HalfSyncHalfAsync, halves);
+    expect(Pattern::LeaderFollowers, ["reactor idle", "reactor pool", "reactor pool"]);
+    expect(Pattern::HalfSyncHalfAsync, halves);
+}
+
+/// Lets the system refuse this system call to the calling thread for ever, as containers do.
+fn forbid(call: libc::c_long) {
+    let instruction = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        // Loads the number of the system call, the first field of `struct seccomp_data`.
+        instruction((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0),
+        instruction((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, call as u32, 0, 1),
+        instruction(
+            (libc::BPF_RET | libc::BPF_K) as u16,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+            0,
+            0,
+        ),
+        instruction((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the calls read the program and its instructions, which outlive them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+#[test]
+fn forbidden_io_uring_is_an_error_and_the_server_continues() {
     let (server, address) = start(&Config { threads: Some(1), ..Config::default() }, || echo);
     let mut stream = connect(address);
-    let mut talk = || {
-        stream.write_all(b"x").unwrap();
-        stream.read_exact(&mut [0; 1]).unwrap();
-    };
-    // The thread of the server holds no lock afterwards.
-    talk();
     let control = server.control();
-    assert!(in_child(|| {
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-        for control in [&control, &server.control()] {
-            control.switch(variants(2).next().unwrap()).unwrap();
-        }
-        threads() == 1
-    }));
-    talk();
-    assert_eq!(server.stats().switches, 0);
+    let before = control.variant();
+    // The filter applies to this thread only, and to those that it starts.
+    let refuses = |call| {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    forbid(call);
+                    let mechanism = Mechanism::IoUring;
+                    let refused = check_mechanism(mechanism).unwrap_err();
+                    let Error::IoUring(why) = &refused else { panic!("{refused}") };
+                    assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied);
+                    assert!(refused.to_string().contains("corebeat doctor"), "{refused}");
+                    let refused = control.switch(Variant { mechanism, ..before });
+                    assert!(matches!(refused, Err(Error::IoUring(_))));
+                    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+                    let config = Config { mechanism, ..Config::default() };
+                    let refused = Server::start(config, listener, || echo);
+                    assert!(matches!(refused, Err(Error::IoUring(_))));
+                    check_mechanism(Mechanism::Edge).unwrap();
+                })
+                .join()
+                .unwrap()
+        });
+    };
+    refuses(libc::SYS_io_uring_setup);
+    if check_mechanism(Mechanism::IoUring).is_ok() {
+        refuses(libc::SYS_io_uring_enter);
+    }
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    assert_eq!((control.variant(), server.stats().switches), (before, 0));
 }
 
 #[test]

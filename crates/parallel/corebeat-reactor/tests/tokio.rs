@@ -8,10 +8,9 @@ use http::{Request, Response};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::AsyncWrite;
 
-#[test]
-fn end_of_data_after_a_reset_is_no_error() {
+/// Returns a stream whose peer has reset the connection.
+fn reset() -> TcpStream {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
@@ -21,9 +20,18 @@ fn end_of_data_after_a_reset_is_no_error() {
     let mut stream = TcpStream::from_std(stream).unwrap();
     let why = std::io::Read::read(&mut stream, &mut [0; 1]).unwrap_err();
     assert_eq!(why.kind(), std::io::ErrorKind::ConnectionReset);
+    stream
+}
+
+#[test]
+fn end_of_data_after_a_reset_is_no_error() {
     let mut context = Context::from_waker(Waker::noop());
-    let closed = Pin::new(&mut stream).poll_shutdown(&mut context);
-    assert!(matches!(closed, Poll::Ready(Ok(()))), "{closed:?}");
+    let (mut one, mut other) = (reset(), reset());
+    let of_tokio = tokio::io::AsyncWrite::poll_shutdown(Pin::new(&mut one), &mut context);
+    let of_futures = futures_util::AsyncWrite::poll_close(Pin::new(&mut other), &mut context);
+    for ended in [of_tokio, of_futures] {
+        assert!(matches!(ended, Poll::Ready(Ok(()))), "{ended:?}");
+    }
 }
 
 /// Receives a body, and lets the peer send more.

@@ -1,7 +1,11 @@
 //! The cache, driven by the clients of Redis and by random requests.
 
+#[path = "../../tests/damage/mod.rs"]
+mod damage;
+
 use super::*;
 use corebeat_test_group::TestGroup;
+use damage::{Words, fuzz, parts, search};
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -105,23 +109,118 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => valid, 1 => proptest::collection::vec(any::<u8>(), 0..40), 1 => "[*$0-9\r\n]{0,30}".prop_map(String::into_bytes)]
 }
 
-/// Returns the answers to the input, of which the server receives a part at a time.
-fn handle_parts(input: &[u8], parts: &[usize]) -> Vec<u8> {
+/// A function such as [`parse`].
+type Parse = fn(&[u8], &mut Arguments) -> Result<Option<usize>, &'static str>;
+
+/// Returns the answers to the input, of which the server receives a part at a time, and whether all
+/// of it was consumed.
+fn handle_parts(parse: Parse, input: &[u8], parts: &[usize]) -> (Vec<u8>, bool) {
     let store = Store::new();
     let (mut arguments, mut out) = (Vec::new(), Vec::new());
     let (mut begin, mut end) = (0, 0);
     for part in parts.iter().cycle() {
         end = input.len().min(end + part);
-        while let Ok(Some(length)) = parse(&input[begin..end], &mut arguments) {
-            let input = &input[begin..end];
-            execute(&store, &|n| arguments.get(n).map(|place| &input[place.clone()]), &mut out);
-            begin += length;
+        loop {
+            match parse(&input[begin..end], &mut arguments) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    let input = &input[begin..end];
+                    let argument = |n| {
+                        arguments.get(n).map(|place: &std::ops::Range<_>| &input[place.clone()])
+                    };
+                    execute(&store, &argument, &mut out);
+                    begin += length;
+                }
+                Err(why) => {
+                    error(&mut out, why);
+                    return (out, false);
+                }
+            }
         }
         if end == input.len() {
             break;
         }
     }
-    out
+    (out, begin == input.len())
+}
+
+const WORDS: Words = Words {
+    valid: &[
+        &[b"PING", b"\r\n"],
+        &[b"SET", b" ", b"n", b" ", b"41", b" ", b"EX", b" ", b"1000", b"\n"],
+        &[b"*", b"2", b"\r\n", b"$", b"4", b"\r\n", b"INCR", b"\r\n", b"$1\r\n", b"n", b"\r\n"],
+        &[
+            b"*", b"3", b"\r\n", b"$", b"3", b"\r\n", b"SET", b"\r\n", b"$1\r\n", b"k", b"\r\n",
+            b"$", b"0", b"\r\n", b"\r\n",
+        ],
+        &[
+            b"*", b"4", b"\r\n", b"$", b"4", b"\r\n", b"MGET", b"\r\n", b"$1\r\n", b"k", b"\r\n",
+            b"$1\r\n", b"n", b"\r\n", b"$", b"2", b"\r\n", b"\xff\n", b"\r\n",
+        ],
+        &[b"EXPIRE", b" ", b"n", b" ", b"0", b"\r\n"],
+        &[b"DEL", b" ", b"n", b" ", b"k", b"\r\n", b"INFO", b"\r\n"],
+        &[b"*", b"0", b"\r\n"],
+    ],
+    odd: &[
+        b"-1",
+        b"+2",
+        b"1025",
+        b"524289",
+        b"18446744073709551615",
+        b"18446744073709551616",
+        b"9223372036854775807",
+        b"\r",
+        b"\n",
+        b"",
+        b"\0",
+        b"\xc3",
+        b"*",
+        b"$",
+        b"ECHO",
+        b"GET",
+    ],
+};
+
+/// Longest time in which no entry expires: those of the inputs last for 0 s or 1 s and longer.
+const STEADY: Duration = Duration::from_millis(500);
+
+/// Checks that the answers do not depend on the parts in which an input arrives.
+fn check(parse: Parse, input: &[u8], random: &mut fastrand::Rng) -> Result<bool, String> {
+    let begin = Instant::now();
+    let (answers, is_whole) = handle_parts(parse, input, &[input.len().max(1)]);
+    let in_parts = parts(random);
+    let other = handle_parts(parse, input, &in_parts);
+    if other != (answers, is_whole) && begin.elapsed() < STEADY {
+        return Err(format!("other answers in parts of {in_parts:?}"));
+    }
+    Ok(is_whole)
+}
+
+#[test]
+fn damaged_requests_are_answered_alike_in_all_parts() {
+    fuzz("RESP", &WORDS, |input, random| check(parse, input, random));
+}
+
+/// A parser that takes a line for complete before its last byte has arrived.
+fn parse_early(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>, &'static str> {
+    let length = parse_beyond(input, arguments)?;
+    Ok(length.map(|length| length.min(input.len())))
+}
+
+/// A parser that uses a byte behind the input.
+fn parse_beyond(input: &[u8], arguments: &mut Arguments) -> Result<Option<usize>, &'static str> {
+    match input.ends_with(b"\r") {
+        true => parse(&[input, b"\n"].concat(), arguments),
+        false => parse(input, arguments),
+    }
+}
+
+#[test]
+fn faults_of_a_parser_are_found() {
+    for planted in [parse_early as Parse, parse_beyond] {
+        let found = search(&WORDS, |input, random| check(planted, input, random));
+        assert!(found.is_err());
+    }
 }
 
 proptest! {
@@ -133,7 +232,7 @@ proptest! {
         parts in proptest::collection::vec(1..30_usize, 1..6),
     ) {
         let input = requests.concat();
-        let whole = handle_parts(&input, &[input.len().max(1)]);
-        prop_assert_eq!(whole, handle_parts(&input, &parts));
+        let whole = handle_parts(parse, &input, &[input.len().max(1)]);
+        prop_assert_eq!(whole, handle_parts(parse, &input, &parts));
     }
 }

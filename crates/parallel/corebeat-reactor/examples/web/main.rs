@@ -1,8 +1,11 @@
-//! A web server: `cargo run --release --example web -- 127.0.0.1:8080 FOLDER`.
+//! A web server: `cargo run --release --example web -- 127.0.0.1:8080 FOLDER`. With the further
+//! argument `tls` it makes a certificate and serves HTTPS; with `CERTIFICATE KEY`, two files in the
+//! format PEM, it uses these.
 //!
 //! Each connection is a stackful task, which reads requests with `httparse`, and answers them as
-//! they come (HTTP/1.1 with keep-alive and pipelining). Routes: the files of a folder, which are
-//! read at the start, and `/json`.
+//! they come (HTTP/1.1 with keep-alive and pipelining). `rustls` encrypts a connection by its
+//! `StreamOwned`, which reads and writes as the stream does. Routes: the files of a folder, which
+//! are read at the start, and `/json`.
 
 #[cfg(test)]
 mod tests;
@@ -10,6 +13,9 @@ mod tests;
 use corebeat_lpel::{Runtime, spawn};
 use corebeat_reactor::{TcpListener, TcpStream, attach};
 use httparse::{EMPTY_HEADER, Request, Status};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -23,26 +29,63 @@ const HEADERS_MAX: usize = 64;
 /// Time for which a connection may be idle.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
+/// Size of the stack of a task. The system provides the memory that is used, which is more during
+/// the exchange of keys.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Files by the path of the request.
 type Files = Arc<HashMap<String, Vec<u8>>>;
+/// Certificate and key; `None` for connections without encryption.
+type Tls = Option<Arc<ServerConfig>>;
+type AnyError = Box<dyn std::error::Error>;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or("127.0.0.1:8080".into());
     let folder = arguments.next().unwrap_or(".".into());
-    let run = || -> Result<(), Box<dyn std::error::Error>> {
+    let run = |certificate: Option<String>, key: Option<String>| -> Result<(), AnyError> {
+        let tls = match (certificate, key) {
+            (None, _) => None,
+            (Some(made), None) if made == "tls" => Some(Arc::new(make_certificate()?)),
+            (Some(certificate), Some(key)) => Some(Arc::new(read_certificate(&certificate, &key)?)),
+            (Some(_), None) => return Err("write 'tls', or the files CERTIFICATE KEY".into()),
+        };
         let files = Arc::new(read_files(Path::new(&folder))?);
         let listener = std::net::TcpListener::bind(&address)?;
-        println!("web: serves {} files at http://{address}", files.len());
-        attach(Runtime::builder()).build()?.run(move || serve(listener, &files))??;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        println!("web: serves {} files at {scheme}://{address}", files.len());
+        runtime()?.run(move || serve(listener, &files, &tls))??;
         Ok(())
     };
-    if let Err(why) = run() {
+    if let Err(why) = run(arguments.next(), arguments.next()) {
         eprintln!(
             "web: cannot serve {folder} at {address} ({why}): choose another address or folder"
         );
         std::process::exit(1);
     }
+}
+
+fn runtime() -> Result<Runtime, AnyError> {
+    Ok(attach(Runtime::builder().stack_size(STACK_BYTES)).build()?)
+}
+
+/// Makes a certificate for this host, signed by its own key: clients trust it on request only.
+fn make_certificate() -> Result<ServerConfig, AnyError> {
+    let made = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()])?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
+    encryption(vec![made.cert.into()], key)
+}
+
+fn read_certificate(certificate: &str, key: &str) -> Result<ServerConfig, AnyError> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
+    encryption(chain, PrivateKeyDer::from_pem_file(key)?)
+}
+
+fn encryption(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, AnyError> {
+    Ok(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?)
 }
 
 /// Reads the files of a folder, without those of its folders.
@@ -59,14 +102,19 @@ fn read_files(folder: &Path) -> io::Result<HashMap<String, Vec<u8>>> {
 }
 
 /// Accepts connections, and serves each by a task, until the caller is cancelled.
-fn serve(listener: std::net::TcpListener, files: &Files) -> io::Result<()> {
+fn serve(listener: std::net::TcpListener, files: &Files, tls: &Tls) -> io::Result<()> {
     let mut listener = TcpListener::from_std(listener)?;
     loop {
         match listener.accept() {
-            Ok(stream) => {
-                let files = files.clone();
+            Ok(mut stream) => {
+                stream.set_read_timeout(Some(IDLE_MAX));
+                stream.set_write_timeout(Some(IDLE_MAX));
+                let (files, tls) = (files.clone(), tls.clone());
                 // A connection that fails ends alone.
-                spawn(move || talk(stream, &files));
+                spawn(move || match tls {
+                    None => talk(&mut stream, &files),
+                    Some(tls) => talk_encrypted(stream, tls, &files),
+                });
             }
             // The call has waited, so that this loop does not spin.
             Err(why) => eprintln!("web: cannot accept a connection ({why}): tries again"),
@@ -74,10 +122,21 @@ fn serve(listener: std::net::TcpListener, files: &Files) -> io::Result<()> {
     }
 }
 
+/// Answers the requests of an encrypted connection. The first read exchanges the keys.
+fn talk_encrypted(stream: TcpStream, tls: Arc<ServerConfig>, files: &Files) -> io::Result<()> {
+    let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let result = talk(&mut stream, files);
+    // Without this message, the client could not distinguish the end from an attack.
+    stream.conn.send_close_notify();
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut stream.sock)?;
+    }
+    result
+}
+
 /// Answers the requests of a connection.
-fn talk(mut stream: TcpStream, files: &Files) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE_MAX));
-    stream.set_write_timeout(Some(IDLE_MAX));
+fn talk(stream: &mut (impl Read + Write), files: &Files) -> io::Result<()> {
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut block = vec![0; HEAD_MAX];
     loop {
@@ -88,6 +147,7 @@ fn talk(mut stream: TcpStream, files: &Files) -> io::Result<()> {
         input.extend_from_slice(&block[..read]);
         let continues = answer_all(&mut input, files, &mut output);
         stream.write_all(&output)?;
+        stream.flush()?;
         output.clear();
         if !continues {
             return Ok(());

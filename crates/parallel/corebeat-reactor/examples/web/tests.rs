@@ -1,7 +1,11 @@
 //! The web server, driven by curl and wrk, and by random requests.
 
+#[path = "../../tests/damage/mod.rs"]
+mod damage;
+
 use super::*;
 use corebeat_test_group::TestGroup;
+use damage::{Words, fuzz, parts, search};
 use proptest::prelude::*;
 use std::process::Command;
 
@@ -12,12 +16,16 @@ struct Web {
 }
 
 fn start() -> Web {
+    start_encrypted(None)
+}
+
+fn start_encrypted(tls: Tls) -> Web {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let index = ("/index.html".to_owned(), vec![b'x'; 100_000]);
     let files = Arc::new(HashMap::from([index]));
-    let runtime = attach(Runtime::builder()).build().unwrap();
-    runtime.spawn(move || serve(listener, &files));
+    let runtime = runtime().unwrap();
+    runtime.spawn(move || serve(listener, &files, &tls));
     Web { _runtime: runtime, address }
 }
 
@@ -70,12 +78,189 @@ fn curl_gets_a_file_and_json() {
 }
 
 #[test]
+fn curl_gets_files_encrypted_by_a_certificate_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (path("certificate.pem"), path("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = read_certificate(&certificate, &key).unwrap();
+    let web = start_encrypted(Some(Arc::new(tls)));
+    let port = web.address.rsplit(':').next().unwrap();
+    let (json, index) = (path("json"), path("index"));
+    // Two requests on one connection. curl checks the certificate, and the end of each version.
+    for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
+        let url = |path: &str| format!("https://localhost:{port}{path}");
+        let arguments = ["-s", "--max-time", "30", "--cacert", &certificate];
+        let urls = ["-w", "%{num_connects} ", &url("/json"), "-o", &json, &url("/"), "-o", &index];
+        let Some(text) = client("curl", &[&arguments[..], version, &urls].concat()) else {
+            return;
+        };
+        assert_eq!(text, "1 0 ");
+        assert_eq!(std::fs::read(&json).unwrap(), b"{\"hello\":\"world\"}");
+        assert_eq!(std::fs::read(&index).unwrap(), vec![b'x'; 100_000]);
+    }
+    assert!(read_certificate(&key, &certificate).is_err());
+    assert!(read_certificate("/nonexistent", &key).is_err());
+}
+
+#[test]
+fn curl_distrusts_a_made_certificate_except_on_request() {
+    let web = start_encrypted(Some(Arc::new(make_certificate().unwrap())));
+    let url = format!("https://{}/json", web.address);
+    let Some(text) = client("curl", &["-s", "--max-time", "30", "-k", &url]) else { return };
+    assert_eq!(text, "{\"hello\":\"world\"}");
+    let group = TestGroup::new();
+    let mut curl = Command::new("curl");
+    let refused = group.add(curl.args(["-s", "--max-time", "30", &url])).status().unwrap();
+    /// The certificate is not valid.
+    const DISTRUSTED: i32 = 60;
+    assert_eq!(refused.code(), Some(DISTRUSTED));
+    // A client without encryption receives no answer, and the server continues.
+    let mut stream = std::net::TcpStream::connect(&web.address).unwrap();
+    stream.set_read_timeout(Some(IDLE_MAX / 2)).unwrap();
+    stream.write_all(b"GET /json HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(!answer.starts_with(b"HTTP"));
+    assert_eq!(client("curl", &["-s", "--max-time", "30", "-k", &url]).unwrap(), text);
+}
+
+#[test]
 fn wrk_receives_no_error() {
     let web = start();
     let url = format!("http://{}/json", web.address);
     let Some(text) = client("wrk", &["-t1", "-c20", "-d1s", &url]) else { return };
     assert!(text.contains("Requests/sec") && !text.contains("Non-2xx"), "{text}");
     assert!(!text.contains("Socket errors"), "{text}");
+}
+
+/// A function such as [`answer_all`].
+type AnswerAll = fn(&mut Vec<u8>, &Files, &mut Vec<u8>) -> bool;
+
+/// Returns whether the connection continues after an input, of which the server receives a part at
+/// a time, and the answers.
+fn answer_parts(
+    answer_all: AnswerAll,
+    files: &Files,
+    input: &[u8],
+    parts: &[usize],
+) -> (bool, Vec<u8>) {
+    let (mut received, mut answers, mut end) = (Vec::new(), Vec::new(), 0);
+    let mut continues = true;
+    for part in parts.iter().cycle() {
+        if end == input.len() || !continues {
+            break;
+        }
+        let next = input.len().min(end + part);
+        received.extend_from_slice(&input[end..next]);
+        end = next;
+        continues = answer_all(&mut received, files, &mut answers);
+    }
+    (continues, answers)
+}
+
+const WORDS: Words = Words {
+    valid: &[
+        &[b"GET", b" ", b"/json", b" ", b"HTTP/1.1", b"\r\n", b"\r\n"],
+        &[
+            b"GET",
+            b" ",
+            b"/",
+            b"?",
+            b"q",
+            b" ",
+            b"HTTP/1.0",
+            b"\r\n",
+            b"Connection",
+            b":",
+            b" ",
+            b"keep-alive",
+            b"\r\n",
+            b"\r\n",
+        ],
+        &[
+            b"GET",
+            b" ",
+            b"/x",
+            b" ",
+            b"HTTP/1.1",
+            b"\r\n",
+            b"Host",
+            b":",
+            b" ",
+            b"h",
+            b"\r\n",
+            b"Content-Length",
+            b":",
+            b"0",
+            b"\r\n",
+            b"\r\n",
+        ],
+        &[b"GET", b" ", b"/json", b" ", b"HTTP/1.1", b"\n", b"\n"],
+    ],
+    odd: &[
+        b"\r",
+        b"\n",
+        b"\t",
+        b"",
+        b"\0",
+        b"\xff",
+        b"Connection: close\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Content-Length: 1\r\n",
+        b"POST",
+        b"HTTP/2.0",
+        b"a: b\r\n",
+        b"/index.html",
+        b"/../x",
+        b"\"",
+        b";",
+    ],
+};
+
+/// Checks that the answers do not depend on the parts in which an input arrives.
+fn check(
+    answer_all: AnswerAll,
+    files: &Files,
+    input: &[u8],
+    random: &mut fastrand::Rng,
+) -> Result<bool, String> {
+    let whole = answer_parts(answer_all, files, input, &[input.len().max(1)]);
+    let in_parts = parts(random);
+    let other = answer_parts(answer_all, files, input, &in_parts);
+    match other == whole {
+        true => Ok(whole.0),
+        false => Err(format!("other answers in parts of {in_parts:?}")),
+    }
+}
+
+fn some_files() -> Files {
+    Arc::new(HashMap::from([("/index.html".to_owned(), b"index".to_vec())]))
+}
+
+#[test]
+fn damaged_requests_are_answered_alike_in_all_parts() {
+    let files = some_files();
+    fuzz("HTTP", &WORDS, |input, random| check(answer_all, &files, input, random));
+}
+
+/// A server that drops the rest of the input with an answered request.
+fn answer_and_forget(input: &mut Vec<u8>, files: &Files, output: &mut Vec<u8>) -> bool {
+    let before = output.len();
+    let continues = answer_all(input, files, output);
+    if output.len() > before {
+        input.clear();
+    }
+    continues
+}
+
+#[test]
+fn faults_of_a_server_are_found() {
+    let files = some_files();
+    let found = search(&WORDS, |input, random| check(answer_and_forget, &files, input, random));
+    assert!(found.is_err());
 }
 
 proptest! {
@@ -95,21 +280,8 @@ proptest! {
         ),
         parts in proptest::collection::vec(1..40_usize, 1..6),
     ) {
-        let files = Arc::new(HashMap::new());
-        let input = lines.concat().into_bytes();
-        let (mut whole, mut whole_output) = (input.clone(), Vec::new());
-        let continues = answer_all(&mut whole, &files, &mut whole_output);
-        let (mut part_input, mut part_output, mut end) = (Vec::new(), Vec::new(), 0);
-        let mut part_continues = true;
-        for part in parts.iter().cycle() {
-            if end == input.len() || !part_continues {
-                break;
-            }
-            let next = input.len().min(end + part);
-            part_input.extend_from_slice(&input[end..next]);
-            end = next;
-            part_continues = answer_all(&mut part_input, &files, &mut part_output);
-        }
-        prop_assert_eq!((continues, whole_output), (part_continues, part_output));
+        let (files, input) = (Arc::new(HashMap::new()), lines.concat().into_bytes());
+        let whole = answer_parts(answer_all, &files, &input, &[input.len().max(1)]);
+        prop_assert_eq!(whole, answer_parts(answer_all, &files, &input, &parts));
     }
 }

@@ -165,7 +165,7 @@ impl Notify for Poll {
     }
 }
 
-fn event(key: u64, flags: PollFlags) -> Event {
+pub(super) fn event(key: u64, flags: PollFlags) -> Event {
     use PollFlags as F;
     let broken = F::HUP | F::ERR | F::NVAL;
     Event {

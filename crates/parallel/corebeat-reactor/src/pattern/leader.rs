@@ -5,6 +5,7 @@ use super::Division;
 use crate::notify::Event;
 use crate::server::{Engine, Regime, Scratch};
 use corebeat_sync::{Mutex, lock};
+use std::ffi::CStr;
 
 pub(crate) struct LeaderFollowers {
     /// Held by the leader: the serial section. Contains memory for its reports.
@@ -18,6 +19,10 @@ impl LeaderFollowers {
 }
 
 impl Division for LeaderFollowers {
+    fn role(&self, _: usize) -> &'static CStr {
+        c"reactor pool"
+    }
+
     fn run(&self, engine: &Engine, regime: &Regime, _: usize, scratch: &mut Scratch) {
         let set = &regime.sets[0];
         while !regime.is_over() {

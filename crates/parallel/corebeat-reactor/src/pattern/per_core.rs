@@ -3,12 +3,17 @@
 
 use super::Division;
 use crate::server::{BATCH, Engine, Regime, Scratch};
+use std::ffi::CStr;
 
 pub(crate) struct PerCore;
 
 impl Division for PerCore {
     fn sets(&self, threads: usize) -> usize {
         threads
+    }
+
+    fn role(&self, _: usize) -> &'static CStr {
+        c"reactor core"
     }
 
     fn run(&self, engine: &Engine, regime: &Regime, thread: usize, scratch: &mut Scratch) {

@@ -5,6 +5,7 @@ use super::regime::Set;
 use super::{Exchange, Handler};
 use crate::notify::Interest;
 use crate::turn::Turn;
+use corebeat_probe::block;
 use corebeat_sync::cell::UnsafeCell;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -118,6 +119,12 @@ impl Connection {
         }
     }
 
+    /// Discards the statements of earlier sets, before another set reports the connection anew.
+    pub(super) fn forget_final(&self) {
+        // Relaxed: the caller has the turn, and the new set has no report yet.
+        self.is_final.store(false, Ordering::Relaxed);
+    }
+
     /// Returns what the connection waits for.
     ///
     /// # Safety
@@ -202,7 +209,9 @@ impl State {
                 Ok(false) => return waits(Interest::WRITE, true),
                 Err(_) => return Outcome::Ended(End::Regular),
             }
-            let read = match rustix::io::read(&own.socket, &mut scratch.input[..]) {
+            let received =
+                block!("receive", { rustix::io::read(&own.socket, &mut scratch.input[..]) });
+            let read = match received {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => {
                     let is_idle = self.input.is_empty();
@@ -267,7 +276,8 @@ impl State {
         let input = if is_whole { &new[..read] } else { &self.input[..] };
         let is_end = read == 0;
         let mut exchange = Exchange { input, output, is_end, is_closed: false, requests: None };
-        let called = catch_unwind(AssertUnwindSafe(|| self.handler.handle(&mut exchange)));
+        let handle = AssertUnwindSafe(|| self.handler.handle(&mut exchange));
+        let called = block!("process", { catch_unwind(handle) });
         let (left, is_closed) = (exchange.input.len(), exchange.is_closed);
         let consumed = input.len() - left;
         meter.requests.add(exchange.requests.unwrap_or(u64::from(consumed > 0)));
@@ -322,7 +332,9 @@ fn waits(interest: Interest, is_drained: bool) -> Outcome {
 fn send(connection: &Connection, bytes: &[u8]) -> rustix::io::Result<usize> {
     loop {
         // Without the flag, a closed connection would end the process by SIGPIPE.
-        match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+        let sent =
+            block!("send", { rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) });
+        match sent {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(0),
             result => return result,

@@ -8,8 +8,11 @@ use super::regime::{Regime, Set};
 use super::{Config, Error, Handler, Load, Stats, ThreadLoad, Variant};
 use crate::listener::{self, BACKLOG};
 use crate::notify::{Event, Interest, LISTENER};
+use corebeat_probe::block;
 use corebeat_sync::{Condvar, Mutex, lock, quiet};
 use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::thread::set_name;
+use std::ffi::CStr;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +26,8 @@ use std::time::{Duration, Instant};
 pub(crate) const BATCH: usize = 256;
 /// Number of connections that one report of the listener accepts, before other events are handled.
 const ACCEPTS_MAX: usize = 64;
+/// Name of a thread in the system while the present variant has fewer threads.
+const IDLE: &CStr = c"reactor idle";
 /// Size of the memory into which a thread reads.
 const INPUT_BYTES: usize = 64 << 10;
 /// Period of sweeps while the server stops.
@@ -95,6 +100,8 @@ struct Threads {
 /// The state that the threads of a server share.
 pub(crate) struct Engine {
     config: Config,
+    /// Variant with which the server started.
+    first: Variant,
     /// Locked while the server switches.
     threads: Mutex<Threads>,
     current: Mutex<Current>,
@@ -127,13 +134,14 @@ impl Engine {
         variant: Variant,
         fd: OwnedFd,
         make: Box<dyn Fn() -> Box<dyn Handler> + Send + Sync>,
-    ) -> io::Result<Engine> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        rustix::net::listen(&fd, BACKLOG)?;
+    ) -> Result<Engine, Error> {
+        rustix::io::ioctl_fionbio(&fd, true).map_err(io::Error::from)?;
+        rustix::net::listen(&fd, BACKLOG).map_err(io::Error::from)?;
         let regime = Arc::new(Regime::new(variant)?);
         let set = regime.sets[0].clone();
         Ok(Engine {
             config,
+            first: variant,
             threads: Mutex::default(),
             current: Mutex::new(Current { regime, entered: Vec::new() }),
             changed: Condvar::new(),
@@ -193,7 +201,10 @@ impl Engine {
         meter.begin();
         let mut scratch = Scratch::new(meter);
         while let Some((regime, thread)) = self.enter_regime(&scratch.meter) {
+            // For people who look at the threads. It cannot fail for names of this length.
+            let _ = set_name(regime.division.role(thread));
             regime.division.run(self, &regime, thread, &mut scratch);
+            let _ = set_name(IDLE);
         }
     }
 
@@ -221,6 +232,10 @@ impl Engine {
     }
 
     // ---- regimes
+
+    pub(super) fn first(&self) -> Variant {
+        self.first
+    }
 
     pub(super) fn regime(&self) -> Arc<Regime> {
         lock(&self.current).regime.clone()
@@ -261,7 +276,7 @@ impl Engine {
             new.sets[0].notify.add(own.fd.as_fd(), LISTENER, Interest::READ)?;
             let old = std::mem::replace(&mut own.set, new.sets[0].clone());
             // An error means that the listener is in the set no more.
-            let _ = old.notify.remove(own.fd.as_fd(), LISTENER);
+            let _ = old.notify.release(own.fd.as_fd(), LISTENER);
         }
         let mut current = lock(&self.current);
         if self.is_over() {
@@ -283,6 +298,9 @@ impl Engine {
     fn move_connections(&self) {
         loop {
             let Some(set) = lock(&self.retiring).pop() else { return };
+            // An error means that the system lacks memory: the set keeps the listener open until
+            // it is dropped.
+            let _ = set.notify.settle();
             for connection in set.members.retire() {
                 // If another thread has the turn, the mark lets that thread move the connection.
                 if connection.turn.begin() {
@@ -317,6 +335,7 @@ impl Engine {
             if let Some(key) = set.members.insert(connection.clone()) {
                 // SAFETY: the caller has the turn.
                 unsafe { connection.set_place(Place { set: set.clone(), key }) };
+                connection.forget_final();
                 return set.notify.add(connection.socket.as_fd(), key, interest);
             }
         }
@@ -374,7 +393,7 @@ impl Engine {
         // Relaxed: one thread at a time waits at a set.
         let left = set.sweep_ms.load(Ordering::Relaxed).checked_sub(now_ms);
         let time = left.filter(|left| *left < u64::MAX / 2).map(Duration::from_millis);
-        if let Err(why) = set.notify.wait(events, max, time) {
+        if let Err(why) = block!("sense", { set.notify.wait(events, max, time) }) {
             // Only an invalid descriptor causes an error, so that the server would hang.
             panic!("cannot wait for sockets ({why}): do not close descriptors of other owners");
         }
@@ -401,7 +420,7 @@ impl Engine {
         if let Some(connection) = set.members.get(event.key) {
             connection.note(event.is_final);
             if connection.turn.begin() {
-                self.process(&connection, scratch);
+                block!("turn", { self.process(&connection, scratch) });
             }
         }
     }
@@ -449,7 +468,8 @@ impl Engine {
         let place = unsafe { connection.place() };
         match place {
             Some(place) if !place.set.members.is_retired() => {
-                place.set.notify.rearm(fd, place.key, interest, is_drained)
+                let notify = &place.set.notify;
+                block!("rearm", { notify.rearm(fd, place.key, interest, is_drained) })
             }
             Some(place) => {
                 // An error means that the connection is in the set no more.

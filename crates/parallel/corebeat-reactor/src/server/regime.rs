@@ -1,9 +1,9 @@
 //! A regime: an instance of a variant, from the start of the server or a switch to the next switch.
 
-use super::Variant;
 use super::connection::Connection;
+use super::{Error, Variant};
 use crate::members::Members;
-use crate::notify::{Epoll, Notify, Poll, Trigger};
+use crate::notify::{Epoll, Notify, Poll, Trigger, Uring};
 use crate::pattern::{Division, HalfSync, LeaderFollowers, PerCore};
 use crate::server::{Mechanism, Pattern};
 use std::io;
@@ -27,17 +27,17 @@ pub(crate) struct Regime {
 }
 
 impl Regime {
-    pub(super) fn new(variant: Variant) -> io::Result<Regime> {
+    pub(super) fn new(variant: Variant) -> Result<Regime, Error> {
         let division: Box<dyn Division> = match variant.pattern {
             Pattern::LeaderFollowers => Box::new(LeaderFollowers::new()),
-            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::default()),
+            Pattern::HalfSyncHalfAsync => Box::new(HalfSync::new()),
             Pattern::ThreadPerCore => Box::new(PerCore),
         };
         let set = |_| {
             let notify = notify(variant.mechanism)?;
             Ok(Arc::new(Set { notify, members: Members::new(), sweep_ms: AtomicU64::new(0) }))
         };
-        let sets = (0..division.sets(variant.threads)).map(set).collect::<io::Result<_>>()?;
+        let sets = (0..division.sets(variant.threads)).map(set).collect::<Result<_, Error>>()?;
         let (next_set, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         Ok(Regime { variant, division, sets, next_set, is_over })
     }
@@ -61,10 +61,21 @@ impl Regime {
     }
 }
 
-fn notify(mechanism: Mechanism) -> io::Result<Box<dyn Notify>> {
+/// Returns an empty set.
+pub(super) fn notify(mechanism: Mechanism) -> Result<Box<dyn Notify>, Error> {
     Ok(match mechanism {
         Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
         Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
         Mechanism::Poll => Box::new(Poll::new()?),
+        Mechanism::IoUring => Box::new(Uring::new().map_err(refused)?),
     })
+}
+
+/// Returns the error of a system that refuses io_uring, or lacks descriptors, memory or threads.
+fn refused(why: io::Error) -> Error {
+    use io::ErrorKind as K;
+    match why.kind() {
+        K::PermissionDenied | K::Unsupported | K::InvalidInput => Error::IoUring(why),
+        _ => Error::System(why),
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::{ReadHalf, Socket, Stream, WriteHalf, receive, send, send_all_of};
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -49,11 +48,7 @@ impl<S: Socket> AsyncWrite for WriteHalf<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.io.socket.close(Shutdown::Write) {
-            // As the streams of Tokio: the connection has ended already, for instance by a reset.
-            Err(why) if why.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            closed => Poll::Ready(closed),
-        }
+        Poll::Ready(self.end())
     }
 }
 

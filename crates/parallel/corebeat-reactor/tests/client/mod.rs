@@ -1,12 +1,20 @@
 //! Servers on a free port, their clients, and the handler that returns its input.
 
-use corebeat_reactor::{Config, Exchange, Handler, Server};
+use corebeat_reactor::{Config, Exchange, Handler, Mechanism, Server, check_mechanism};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// Limit of each wait of a client, which only a failing test reaches.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Returns the mechanisms that the system permits, and prints a line for each other one.
+pub(crate) fn mechanisms() -> impl Iterator<Item = Mechanism> {
+    let is_permitted = |mechanism: &Mechanism| {
+        check_mechanism(*mechanism).inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
+    };
+    Mechanism::ALL.into_iter().filter(is_permitted)
+}
 
 pub(crate) fn start<H: Handler>(
     config: &Config,
