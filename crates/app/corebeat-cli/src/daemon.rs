@@ -66,6 +66,13 @@ pub(crate) struct Options {
     /// With auto, steer at most this number of programs at the same time [default: 16]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     programs: Option<u16>,
+    /// Load the scheduler of Corebeat into the kernel for the steered programs (steered) or for all
+    /// threads of the host (all); requires root [default without a value: steered]
+    #[arg(
+        long, value_enum, value_name = "THREADS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "steered"
+    )]
+    kernel: Option<crate::run::KernelMode>,
     /// With auto, change only these settings [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     knobs: Vec<KnobName>,
@@ -259,6 +266,7 @@ pub(crate) fn main(options: Options) -> Done {
         LevelName::Debug => Level::Debug,
     };
     how.steering = steering;
+    how.kernel = options.kernel.map(Into::into);
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()
