@@ -85,7 +85,6 @@ impl Loaded {
                 let _ = program.assoc_struct_ops(operations);
             }
         }
-        drop(operations);
         let handle = |name: &str| {
             let map = object.maps().find(|map| map.name() == OsStr::new(name));
             MapHandle::try_from(&map.ok_or_else(|| missing(name))?)
@@ -95,7 +94,6 @@ impl Loaded {
             (handle("accounts")?, handle("owners")?, handle(".data.end")?);
         let mut operations = object.maps_mut().find(|map| map.name() == OsStr::new(used));
         let link = operations.as_mut().ok_or_else(|| missing(used))?.attach_struct_ops()?;
-        drop(operations);
         Ok(Loaded {
             _link: link,
             members,

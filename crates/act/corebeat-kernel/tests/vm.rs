@@ -153,10 +153,6 @@ fn play() {
                 start(2, false);
                 println!("born");
             }
-            "fork" => {
-                Command::new("sleep").arg("600").spawn().unwrap();
-                println!("forked");
-            }
             _ => break,
         }
     }
@@ -308,7 +304,7 @@ fn machine_with_the_scheduler_conforms() {
 }
 
 #[test]
-fn threads_and_children_of_a_program_are_admitted_and_returned() {
+fn threads_of_a_program_are_admitted_and_returned() {
     let Some(_alone) = alone() else { return };
     let mut subject = KernelSubject::new(Mode::Steered, &[ProgramSpec::default()]);
     let player = &mut subject.programs[0].0;
