@@ -48,7 +48,8 @@
 //!
 //! With [`Mode::Steered`] the scheduler schedules only threads of the policy `SCHED_EXT`. The
 //! machine gives the policy to the threads of admitted programs, with an entry in its journal.
-//! With [`Mode::All`] it schedules all threads of the time-sharing classes.
+//! With [`Mode::All`] it schedules all threads of the time-sharing classes. No command offers this
+//! mode: it is loaded and unloaded in the tests, and passes no conformance suite yet.
 //!
 //! # Invariants
 //!
@@ -73,7 +74,7 @@
 //!
 //! - With [`Mode::Steered`], threads of other programs have precedence: the kernel runs a thread of
 //!   `SCHED_EXT` only on a CPU where no thread of the default scheduler waits, except for a small
-//!   reserve in new kernels. Steer all programs that compete, or use [`Mode::All`].
+//!   reserve in new kernels. Steer all programs that compete.
 //! - At most 63 programs and 512 CPUs.
 //! - A quota is exceeded by at most a slice of 0.5 ms on each CPU, which counts in the next period.
 //! - Turns end at most a reading (a fifth of a turn, at most 20 ms) after the last thread of a set

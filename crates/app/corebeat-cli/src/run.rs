@@ -78,13 +78,9 @@ pub(crate) struct Options {
     /// Lower thread counts in the environment, such as GOMAXPROCS, to the CPUs of the program
     #[arg(long = "override")]
     overrides: bool,
-    /// Load the scheduler of Corebeat into the kernel for the programs (steered) or for all threads
-    /// of the host (all); requires root [default without a value: steered]
-    #[arg(
-        long, value_enum, value_name = "THREADS", num_args = 0..=1, require_equals = true,
-        default_missing_value = "steered"
-    )]
-    kernel: Option<KernelMode>,
+    /// Load the scheduler of Corebeat into the kernel for the programs; requires root
+    #[arg(long)]
+    kernel: bool,
     /// Let no policy change the scheduling class
     #[arg(long)]
     no_class: bool,
@@ -96,24 +92,6 @@ pub(crate) struct Options {
         value_name = "PROGRAM"
     )]
     command: Vec<OsString>,
-}
-
-/// Threads that the scheduler in the kernel schedules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum KernelMode {
-    /// Those of the programs that Corebeat steers
-    Steered,
-    /// All threads of this host
-    All,
-}
-
-impl From<KernelMode> for Mode {
-    fn from(mode: KernelMode) -> Mode {
-        match mode {
-            KernelMode::Steered => Mode::Steered,
-            KernelMode::All => Mode::All,
-        }
-    }
 }
 
 /// Format of a report.
@@ -186,7 +164,7 @@ fn check(options: &Options) -> Result<(), Failure> {
     let adapts = options.policy == PolicyName::Adapt;
     let has_counts = options.policy.entry().needs(Need::TeamChannel) && !options.no_preload;
     let refusal = match () {
-        () if takes_turns && options.period.is_some() && options.kernel.is_none() => {
+        () if takes_turns && options.period.is_some() && !options.kernel => {
             "--period does not apply to coscheduling; set the length of a turn with --slice-ms"
         }
         () if (takes_turns || adapts) && options.exact_locks => {
@@ -301,7 +279,7 @@ pub(crate) fn main(options: Options) -> Done {
         preload: !options.no_preload,
         overrides: options.overrides,
         class: !options.no_class,
-        kernel: options.kernel.map(Mode::from),
+        kernel: options.kernel.then_some(Mode::Steered),
         history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,
