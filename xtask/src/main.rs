@@ -26,9 +26,11 @@ const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
        cargo xtask dist [--check]        build the packages into target/dist, and check them
-       cargo xtask vm [--groups v1|v2] [--minutes N] -- COMMAND...
+       cargo xtask vm [--groups v1|v2] [--sched-ext] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
-                                         nodes (default: cgroup v2, 10 minutes)
+                                         nodes (default: cgroup v2, 10 minutes); with
+                                         --sched-ext, or --kernel in the command, its kernel
+                                         loads schedulers
        cargo xtask wheel                 build the Python package, in target/wheels";
 
 fn main() -> ExitCode {
@@ -47,7 +49,8 @@ fn main() -> ExitCode {
         ["dist", "--check"] => dist::run(true),
         ["wheel"] => Workspace::read().and_then(|workspace| python::wheel(&workspace)),
         ["vm", ..] => match vm(&args[1..]) {
-            Ok((groups, minutes, command)) => match vm::run(groups, minutes, command) {
+            Ok((groups, loads, minutes, command)) => match vm::run(groups, loads, minutes, command)
+            {
                 Ok(code) => return ExitCode::from(code),
                 Err(why) => Err(why),
             },
@@ -65,12 +68,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// The control groups, minutes and command of `vm`.
-fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, u32, &'a [&'a str]), String> {
-    let (mut groups, mut minutes) = (vm::Groups::V2, vm::MINUTES);
+/// The control groups, whether the kernel loads schedulers, minutes and command of `vm`.
+fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, bool, u32, &'a [&'a str]), String> {
+    let (mut groups, mut loads, mut minutes) = (vm::Groups::V2, false, vm::MINUTES);
     loop {
         args = match args {
-            ["--", command @ ..] if !command.is_empty() => return Ok((groups, minutes, command)),
+            ["--", command @ ..] if !command.is_empty() => {
+                return Ok((groups, loads, minutes, command));
+            }
+            ["--sched-ext", rest @ ..] => {
+                loads = true;
+                rest
+            }
             ["--groups", version @ ("v1" | "v2"), rest @ ..] => {
                 groups = if *version == "v1" { vm::Groups::V1 } else { vm::Groups::V2 };
                 rest

@@ -21,6 +21,13 @@ pub(crate) const MINUTES: u32 = 10;
 const STEP_MINUTES: u32 = 8;
 /// Packages of kernels, in order of preference. Slices of threads need 6.12.
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
+/// Suite of Debian whose kernel loads schedulers (`CONFIG_SCHED_CLASS_EXT`), and names of its
+/// packages.
+const SCHED_EXT_SUITE: &str = "forky";
+const SCHED_EXT_KERNELS: (&str, &str) = ("linux-binary-", "-cloud-amd64");
+/// Variable that makes the time of a machine that loads schedulers the number of its instructions,
+/// 4 ns each, so that times do not depend on the load of this host. Waits are then much slower.
+const COUNTS: &str = "COREBEAT_VM_ICOUNT";
 /// Interval of the checks whether the machine has ended.
 const POLL: Duration = Duration::from_millis(50);
 /// Prefix of the line that has the exit status of the command.
@@ -29,7 +36,7 @@ const STATUS: &str = "corebeat-vm-status ";
 /// follows.
 const UNPACKED: &str = "kernel-";
 /// Two sockets of four CPUs. Each socket is a NUMA node.
-const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 1536 \
+const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu max -m 1536 \
     -smp 8,sockets=2,cores=4,threads=1 \
     -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
@@ -44,6 +51,40 @@ const TESTS: [(Groups, &str, &str, &str); 5] = [
     (Groups::V1, "corebeat-cli", "cli", "held_programs more_programs"),
 ];
 
+/// A kernel of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// That of this host's release of Debian.
+    Release,
+    /// One that loads schedulers.
+    SchedExt,
+}
+
+impl Kernel {
+    /// Name of the unpacked kernel.
+    fn file(self) -> &'static str {
+        match self {
+            Kernel::Release => "vmlinuz",
+            Kernel::SchedExt => "vmlinuz-sched-ext",
+        }
+    }
+
+    /// Emulation of the CPUs. With one thread for each CPU, the guest crashed when a scheduler was
+    /// loaded (QEMU 7.2).
+    fn accelerator(self) -> &'static str {
+        match self {
+            Kernel::Release => "tcg,thread=multi",
+            Kernel::SchedExt => "tcg,thread=single",
+        }
+    }
+
+    /// The kernel that a command needs.
+    fn of_command(command: &[&str]) -> Kernel {
+        let loads = |word: &&str| *word == "--kernel" || word.starts_with("--kernel=");
+        if command.iter().any(loads) { Kernel::SchedExt } else { Kernel::Release }
+    }
+}
+
 /// The version of control groups that is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Groups {
@@ -52,12 +93,36 @@ pub(crate) enum Groups {
 }
 
 /// Runs a command in the machine, shows its output, and returns its exit status.
-pub(crate) fn run(groups: Groups, minutes: u32, command: &[&str]) -> Result<u8, String> {
+/// `loads` requests a kernel that loads schedulers, which `--kernel` in the command does as well.
+pub(crate) fn run(
+    groups: Groups,
+    loads: bool,
+    minutes: u32,
+    command: &[&str],
+) -> Result<u8, String> {
     let workspace = Workspace::read()?;
     if let Some(missing) = missing() {
         return Err(missing);
     }
-    boot(&workspace, groups, minutes, command)
+    let needs_scheduler = Kernel::of_command(command) == Kernel::SchedExt;
+    if needs_scheduler {
+        build_with_scheduler()?;
+    }
+    let kernel = if loads || needs_scheduler { Kernel::SchedExt } else { Kernel::Release };
+    boot(&workspace, kernel, groups, minutes, command)
+}
+
+/// Builds `corebeat` with its scheduler for the kernel.
+fn build_with_scheduler() -> Result<(), String> {
+    let args = ["build", "-p", "corebeat-cli", "--features", "kernel"];
+    let status = Command::new(cargo()).args(args).status();
+    match status.map_err(|e| format!("cargo could not be started: {e}"))? {
+        status if status.success() => Ok(()),
+        status => Err(format!(
+            "cargo {}: {status}; the scheduler needs clang, libelf-dev, zlib1g-dev and pkg-config",
+            args.join(" ")
+        )),
+    }
 }
 
 /// The missing tool, and how to install it.
@@ -84,17 +149,18 @@ fn missing() -> Option<String> {
 
 fn boot(
     workspace: &Workspace,
+    kernel: Kernel,
     groups: Groups,
     minutes: u32,
     command: &[&str],
 ) -> Result<u8, String> {
     let folder = workspace.target_directory.join("vm");
     remove_stale(&folder);
-    let kernel = kernel(&folder)?;
+    let file = unpacked(kernel, &folder)?;
     // Several machines may run at once.
     let own = folder.join(std::process::id().to_string());
     fs::create_dir_all(&own).map_err(|e| format!("{} cannot be made: {e}", own.display()))?;
-    let ended = start(workspace, &kernel, &own, groups, minutes, command);
+    let ended = start(workspace, (kernel, &file), &own, groups, minutes, command);
     let _ = fs::remove_dir_all(&own);
     ended
 }
@@ -118,7 +184,7 @@ fn remove_stale(folder: &Path) {
 
 fn start(
     workspace: &Workspace,
-    kernel: &Path,
+    (kernel, file): (Kernel, &Path),
     own: &Path,
     groups: Groups,
     minutes: u32,
@@ -131,7 +197,11 @@ fn start(
     // QEMU is killed with this process.
     let mut qemu = Command::new("setpriv");
     qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(MACHINE.split_ascii_whitespace());
-    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(&archive);
+    qemu.args(["-accel", kernel.accelerator()]);
+    if kernel == Kernel::SchedExt && std::env::var_os(COUNTS).is_some() {
+        qemu.args(["-icount", "shift=2,sleep=off"]);
+    }
+    qemu.arg("-kernel").arg(file).arg("-initrd").arg(&archive);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1 reboot=t"]);
     qemu.arg("-serial").arg(format!("file:{}", console.display())).args(["-serial", "stdio"]);
     let mut qemu =
@@ -162,29 +232,82 @@ fn start(
     Err(format!("the machine ended before the command did ({status}); its last lines:\n    {last}"))
 }
 
-/// Returns the path of the kernel. The first call downloads and unpacks it.
-fn kernel(folder: &Path) -> Result<PathBuf, String> {
-    let kernel = folder.join("vmlinuz");
-    if kernel.is_file() {
-        return Ok(kernel);
+/// Returns the path of a kernel. The first call downloads and unpacks it.
+fn unpacked(kernel: Kernel, folder: &Path) -> Result<PathBuf, String> {
+    let file = folder.join(kernel.file());
+    if file.is_file() {
+        return Ok(file);
     }
-    let (name, package) =
-        KERNELS.iter().find_map(|name| Some((name, depends(name)?))).ok_or_else(|| {
-            format!(
-                "apt has none of the packages {}: run apt-get update as root, on Debian",
-                KERNELS.join(", ")
-            )
-        })?;
-    println!("fetching {package} ({name}) into {}", folder.display());
-    let unpacked = folder.join(format!("{UNPACKED}{}", std::process::id()));
-    fs::create_dir_all(&unpacked)
-        .map_err(|e| format!("{} cannot be made: {e}", unpacked.display()))?;
-    let fetched = unpack(&unpacked, &package).and_then(|found| {
-        fs::rename(&found, &kernel).map_err(|e| format!("{} cannot be moved: {e}", found.display()))
+    let part = folder.join(format!("{UNPACKED}{}", std::process::id()));
+    fs::create_dir_all(&part).map_err(|e| format!("{} cannot be made: {e}", part.display()))?;
+    let fetched = match kernel {
+        Kernel::Release => of_release(&part),
+        Kernel::SchedExt => of_suite(&part),
+    };
+    let fetched = fetched.and_then(|found| {
+        fs::rename(&found, &file).map_err(|e| format!("{} cannot be moved: {e}", found.display()))
     });
-    let _ = fs::remove_dir_all(&unpacked);
-    fetched.map(|()| kernel)
+    let _ = fs::remove_dir_all(&part);
+    fetched.map(|()| file)
 }
+
+/// Unpacks the kernel of this host's release.
+fn of_release(folder: &Path) -> Result<PathBuf, String> {
+    let package = KERNELS.iter().find_map(|name| depends(name)).ok_or_else(|| {
+        format!(
+            "apt has none of the packages {}: run apt-get update as root, on Debian",
+            KERNELS.join(", ")
+        )
+    })?;
+    println!("fetching {package} into {}", folder.display());
+    unpack(folder, &package, None)
+}
+
+/// Unpacks the newest kernel of the suite whose kernels load schedulers. The sources of apt stay as
+/// they are: the lists of the suite are in the folder.
+fn of_suite(folder: &Path) -> Result<PathBuf, String> {
+    let format = "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)";
+    let targets =
+        output(Command::new("apt-get").args(["indextargets", "--format", format]).arg(PACKAGES))?;
+    let place = targets.lines().find_map(|line| line.strip_prefix("Debian Debian main "));
+    let place =
+        place.ok_or("apt has no source of Debian's packages: run apt-get update as root")?;
+    for part in ["lists/partial", "cache/archives/partial"] {
+        let part = folder.join(part);
+        fs::create_dir_all(&part).map_err(|e| format!("{} cannot be made: {e}", part.display()))?;
+    }
+    let (sources, configuration) = (folder.join("sources.list"), folder.join("apt.conf"));
+    let own = folder.display();
+    let source = format!("deb [signed-by={DEBIAN_KEYS}] {place} {SCHED_EXT_SUITE} main\n");
+    let settings = format!(
+        "Dir::State::lists \"{own}/lists\"; Dir::Cache \"{own}/cache\";
+        Dir::Etc::sourcelist \"{own}/sources.list\"; Dir::Etc::sourceparts \"-\";
+        APT::Sandbox::User \"root\"; Acquire::Languages \"none\";\n"
+    );
+    for (file, text) in [(&sources, source), (&configuration, settings)] {
+        fs::write(file, text).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
+    }
+    println!("fetching a kernel of Debian {SCHED_EXT_SUITE} into {own}");
+    output(Command::new("apt-get").args(["-q", "update"]).env("APT_CONFIG", &configuration))?;
+    let (begin, end) = SCHED_EXT_KERNELS;
+    let names = output(
+        Command::new("apt-cache").args(["pkgnames", begin]).env("APT_CONFIG", &configuration),
+    )?;
+    let version = |name: &str| -> Option<Vec<u32>> {
+        let version = name.strip_prefix(begin)?.strip_suffix(end)?;
+        Some(version.split(['.', '+', '-']).map_while(|part| part.parse().ok()).collect())
+    };
+    let kernels = names.lines().filter_map(|name| Some((version(name)?, name)));
+    let (_, package) = kernels
+        .max()
+        .ok_or_else(|| format!("Debian {SCHED_EXT_SUITE} has no package {begin}VERSION{end}"))?;
+    unpack(folder, package, Some(&configuration))
+}
+
+/// Condition of the lists of packages among the files that apt downloads.
+const PACKAGES: &str = "Created-By: Packages";
+/// Keys that sign Debian's packages.
+const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Returns the package of the kernel that a metapackage depends on.
 fn depends(name: &str) -> Option<String> {
@@ -193,16 +316,21 @@ fn depends(name: &str) -> Option<String> {
     text.lines().find_map(|l| l.trim().strip_prefix("Depends: ").map(str::to_owned))
 }
 
-fn unpack(folder: &Path, package: &str) -> Result<PathBuf, String> {
+/// Downloads a package with this configuration of apt, and returns the kernel in it.
+fn unpack(folder: &Path, package: &str, configuration: Option<&Path>) -> Result<PathBuf, String> {
     // By default apt of root downloads as another user, who may not write to this folder.
-    output(
-        Command::new("apt-get")
-            .args(["-q", "-o", "APT::Sandbox::User=root", "download", package])
-            .current_dir(folder),
-    )?;
+    let mut download = Command::new("apt-get");
+    download.args(["-q", "-o", "APT::Sandbox::User=root", "download", package]);
+    if let Some(file) = configuration {
+        download.env("APT_CONFIG", file);
+    }
+    output(download.current_dir(folder))?;
     let archive = files(folder, ".deb").pop().ok_or("apt-get download left no package")?;
     output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(folder))?;
-    let kernels = files(&folder.join("boot"), "");
+    // Newer packages have the kernel beside its modules.
+    let modules = fs::read_dir(folder.join("usr/lib/modules")).into_iter().flatten().flatten();
+    let folders = modules.map(|entry| entry.path()).chain([folder.join("boot")]);
+    let kernels: Vec<PathBuf> = folders.flat_map(|folder| files(&folder, "")).collect();
     let is_kernel =
         |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"));
     kernels
@@ -367,7 +495,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
         println!("in the machine, control groups {groups:?}:");
         let (mut script, mut binaries) = ("set -e".to_owned(), Vec::new());
         for (_, package, test, words) in TESTS.iter().filter(|t| t.0 == groups) {
-            binaries.push(build(package, test)?);
+            binaries.push(build(package, test, None)?);
             script += &format!("\necho {package} --test {test} {words}");
             script += &format!("; \"$1\" --test-threads 1 {words}; shift");
         }
@@ -376,7 +504,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
         let command: Vec<Cow<str>> =
             words.chain(binaries.iter().map(|b| b.to_string_lossy())).collect();
         let command: Vec<&str> = command.iter().map(|word| &**word).collect();
-        match boot(workspace, groups, STEP_MINUTES, &command)? {
+        match boot(workspace, Kernel::Release, groups, STEP_MINUTES, &command)? {
             0 => {}
             code => {
                 return Err(format!(
@@ -385,13 +513,47 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
             }
         }
     }
+    check_scheduler(workspace)?;
     Ok(Outcome::Passed)
 }
 
-/// Builds a test, and returns its path.
-fn build(package: &str, test: &str) -> Result<PathBuf, String> {
+/// The tests of the scheduler in the kernel, in a machine whose kernel loads schedulers. Where the
+/// scheduler cannot be built, or the kernel cannot be fetched, this prints how to get it.
+fn check_scheduler(workspace: &Workspace) -> Result<(), String> {
+    let is_file = |path: &str| Path::new(path).is_file();
+    let missing = ["clang", "make", "pkg-config"].into_iter().find(|tool| find(tool).is_none());
+    let missing = missing.or(Some("libelf-dev").filter(|_| !is_file("/usr/include/gelf.h")));
+    let missing = missing.or(Some("zlib1g-dev").filter(|_| !is_file("/usr/include/zlib.h")));
+    if let Some(missing) = missing {
+        println!("the scheduler is not tested: there is no {missing} (apt-get install {missing})");
+        return Ok(());
+    }
+    if let Err(why) = unpacked(Kernel::SchedExt, &workspace.target_directory.join("vm")) {
+        println!("the scheduler is not tested: {why}");
+        return Ok(());
+    }
+    println!("in the machine, with a kernel that loads schedulers:");
+    build_with_scheduler()?;
+    let test = build("corebeat-kernel", "vm", Some("bpf"))?;
+    let script = "set -e; export COREBEAT_VM_SCHED_EXT=1; \"$1\" --test-threads 1 --show-output
+        corebeat doctor | grep -q '^yes .*scheduler of Corebeat'
+        A='corebeat workload cluster-spin -t 4 -s 0.001'
+        corebeat run --kernel --policy coscheduling --report-file /tmp/report -- $A -- $A
+        cat /tmp/report; grep -q 'coscheduled at least' /tmp/report
+        [ $(cat /sys/kernel/sched_ext/state) = disabled ]";
+    let command = ["sh", "-c", script, "vm", &*test.to_string_lossy()];
+    match boot(workspace, Kernel::SchedExt, Groups::V2, STEP_MINUTES, &command)? {
+        0 => Ok(()),
+        code => Err(format!("the tests of the scheduler ended with {code} in the virtual machine")),
+    }
+}
+
+/// Builds a test with a feature, and returns its path.
+fn build(package: &str, test: &str, feature: Option<&str>) -> Result<PathBuf, String> {
     let args = ["test", "-p", package, "--test", test, "--no-run", "--message-format=json"];
-    let output = Command::new(cargo()).args(args).stderr(Stdio::inherit()).output();
+    let features = feature.map(|feature| ["--features", feature]).into_iter().flatten();
+    let args: Vec<&str> = args.into_iter().chain(features).collect();
+    let output = Command::new(cargo()).args(&args).stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| format!("cargo could not be started: {e}"))?;
     if !output.status.success() {
         return Err(format!("cargo {}: {}", args.join(" "), output.status));

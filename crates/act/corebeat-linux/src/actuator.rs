@@ -163,6 +163,20 @@ impl Actuator {
         Ok(effect)
     }
 
+    /// Gives the threads of a program, and later ones, the policy of a scheduler in the kernel.
+    ///
+    /// # Errors
+    /// Same as [`Actuator::apply`].
+    pub(crate) fn set_policy(
+        &mut self,
+        program: ProgramId,
+        threads: &[ThreadId],
+        policy: u32,
+    ) -> Result<Effect, Error> {
+        let wanted = Desired::Value(Setting::Policy(policy));
+        self.apply_to_threads(program, Target::Program(program), threads, wanted)
+    }
+
     fn apply_to_program(
         &mut self,
         action: &Action,

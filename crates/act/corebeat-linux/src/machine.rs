@@ -15,8 +15,8 @@ use crate::thread::{Thread, now_ns};
 use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
-    Action, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored, Snapshot, TeamSample,
-    ThreadId, ThreadSample, Topology,
+    Action, Coscheduler, CpuId, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored,
+    Scheduler, Snapshot, TeamSample, ThreadId, ThreadSample, Topology, Turns,
 };
 pub use sensors::LOCKS_SAMPLED;
 use sensors::Sensors;
@@ -164,6 +164,51 @@ impl LinuxMachine {
     /// options request counters and single threads cannot be counted.
     pub fn count_host(&mut self) {
         self.notes.extend(self.sensors.count_host(self.host_cpus.iter()));
+    }
+
+    /// Sets a scheduler in the kernel, to which [`admit`](Self::admit) moves programs. The machine
+    /// passes actions on these programs to the scheduler first.
+    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.actuators.set_scheduler(scheduler);
+    }
+
+    /// Returns whether there is a scheduler in the kernel.
+    pub fn has_scheduler(&self) -> bool {
+        self.actuators.have_scheduler()
+    }
+
+    /// Moves a watched program to the scheduler in the kernel; without a scheduler, or without the
+    /// program, nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the scheduler does not accept the program, and the errors of
+    /// [`Actuator::apply`](crate::Actuator::apply).
+    pub fn admit(&mut self, program: ProgramId) -> Result<(), Error> {
+        match self.watched.programs.get(&program) {
+            Some(watched) => self.actuators.admit(program, watched),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs admitted programs as coscheduled sets on these CPUs, with turns of `slice_ns`
+    /// nanoseconds.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without a scheduler in the kernel, or if the scheduler refuses.
+    pub fn coschedule(
+        &mut self,
+        programs: &[ProgramId],
+        cpus: &[CpuId],
+        coscheduler: Box<dyn Coscheduler + Send>,
+        slice_ns: u64,
+    ) -> Result<(), Error> {
+        self.actuators.coschedule(programs, cpus, coscheduler, slice_ns)
+    }
+
+    /// Returns the turns of a program since [`coschedule`](Self::coschedule). `None` for other
+    /// programs, and after [`Machine::restore`].
+    pub fn turns(&self, program: ProgramId) -> Option<Turns> {
+        self.actuators.turns(program)
     }
 
     /// Stops watching a program. Changes to the program stay until [`Machine::restore`].

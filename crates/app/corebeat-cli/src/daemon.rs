@@ -9,6 +9,7 @@ use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
     Token, WebPage,
 };
+use corebeat_kernel::Mode;
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
@@ -66,6 +67,9 @@ pub(crate) struct Options {
     /// With auto, steer at most this number of programs at the same time [default: 16]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
     programs: Option<u16>,
+    /// Load the scheduler of Corebeat into the kernel for the steered programs; requires root
+    #[arg(long)]
+    kernel: bool,
     /// With auto, change only these settings [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     knobs: Vec<KnobName>,
@@ -259,6 +263,7 @@ pub(crate) fn main(options: Options) -> Done {
         LevelName::Debug => Level::Debug,
     };
     how.steering = steering;
+    how.kernel = options.kernel.then_some(Mode::Steered);
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()

@@ -33,7 +33,7 @@ pub(crate) fn main(options: Options) -> Done {
         system: system_name(),
         // Without /proc there is no machine. The facts report this.
         topology: machine.map_or_else(|_| flat(), |m| m.topology().clone()),
-        facts: facts(),
+        facts: facts().into_iter().chain([scheduler()]).collect(),
     };
     let text = match options.json {
         true => serde_json::to_string(&findings).map_err(Failure::internal)? + "\n",
@@ -41,6 +41,21 @@ pub(crate) fn main(options: Options) -> Done {
     };
     print(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether `--kernel` works.
+fn scheduler() -> Fact {
+    let (offer, detail) = match corebeat_kernel::check() {
+        Ok(()) => (Offer::Yes, "can be loaded (--kernel)".to_owned()),
+        Err(why) => (Offer::No, why.to_string()),
+    };
+    Fact {
+        name: "scheduler of Corebeat",
+        offer,
+        detail,
+        cost: "programs take turns by freezing, and weights are nice values or those of groups",
+        how: "see the page 'The scheduler in the kernel' of the book",
+    }
 }
 
 fn flat() -> Topology {

@@ -7,6 +7,7 @@ use corebeat_command::{
 use corebeat_host::{
     Error, Interval, NOT_RESTORED, Report, RunOptions, accepts_several, split_programs,
 };
+use corebeat_kernel::Mode;
 use corebeat_linux::{
     LOCKS_SAMPLED, MemoryPolicy, exit_as, identify, may_change, programs_named, topology,
 };
@@ -77,6 +78,9 @@ pub(crate) struct Options {
     /// Lower thread counts in the environment, such as GOMAXPROCS, to the CPUs of the program
     #[arg(long = "override")]
     overrides: bool,
+    /// Load the scheduler of Corebeat into the kernel for the programs; requires root
+    #[arg(long)]
+    kernel: bool,
     /// Let no policy change the scheduling class
     #[arg(long)]
     no_class: bool,
@@ -160,7 +164,7 @@ fn check(options: &Options) -> Result<(), Failure> {
     let adapts = options.policy == PolicyName::Adapt;
     let has_counts = options.policy.entry().needs(Need::TeamChannel) && !options.no_preload;
     let refusal = match () {
-        () if takes_turns && options.period.is_some() => {
+        () if takes_turns && options.period.is_some() && !options.kernel => {
             "--period does not apply to coscheduling; set the length of a turn with --slice-ms"
         }
         () if (takes_turns || adapts) && options.exact_locks => {
@@ -275,6 +279,7 @@ pub(crate) fn main(options: Options) -> Done {
         preload: !options.no_preload,
         overrides: options.overrides,
         class: !options.no_class,
+        kernel: options.kernel.then_some(Mode::Steered),
         history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,

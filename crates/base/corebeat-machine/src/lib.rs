@@ -46,7 +46,8 @@
 //! (user, system, lock, wait), with lock divided into lock and park, and sleep for the rest.
 //!
 //! A machine that runs [`CoscheduledSet`]s in rotation calls a [`Coscheduler`] much more often, to
-//! assign CPUs to sets. An [`Arbiter`] assigns CPUs that programs request and return. [`server`]
+//! assign CPUs to sets. A [`Scheduler`] in the kernel carries out actions more exactly than the
+//! machine itself. An [`Arbiter`] assigns CPUs that programs request and return. [`server`]
 //! has the loop of a server that adapts itself: its load, and the variants between which it
 //! switches.
 //!
@@ -75,6 +76,7 @@ mod cosched;
 mod cpu;
 mod machine;
 mod sample;
+mod scheduler;
 pub mod server;
 mod topology;
 
@@ -89,4 +91,5 @@ pub use sample::{
     Counters, HostSample, ProgramId, ProgramSample, ProgressSample, RegionSample, Snapshot,
     TeamSample, ThreadId, ThreadSample, TimeShares,
 };
+pub use scheduler::{Scheduler, SchedulerError, Turns};
 pub use topology::{Cpu, Node, Topology, TopologyError};

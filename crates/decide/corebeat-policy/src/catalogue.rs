@@ -156,7 +156,7 @@ pub enum Instance {
     /// Policies for the control loop; empty for [`PolicyName::None`].
     Policies(Vec<Box<dyn Policy>>),
     /// A scheduler of coscheduled sets, for machines that let one decide.
-    Coscheduler(Box<dyn Coscheduler>),
+    Coscheduler(Box<dyn Coscheduler + Send>),
     /// An arbiter of CPU claims, for machines whose programs claim CPUs.
     Arbiter(Box<dyn Arbiter>),
     /// A search by short runs, which ends before the whole run starts.

@@ -20,6 +20,7 @@ use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::web::{Web, WebPage};
 use crate::{Error, Failure};
 use corebeat_host::Periods;
+use corebeat_kernel::Mode;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
 use corebeat_web::{Claim, Decision, Outcome, Past, Update};
@@ -84,6 +85,8 @@ pub struct Options {
     pub observe_ns: u64,
     /// Which programs the daemon steers. In any case, the daemon measures, and assigns claims.
     pub steering: Steering,
+    /// Load the scheduler into the kernel, and move the steered programs to it.
+    pub kernel: Option<Mode>,
     /// Folder of the journal.
     pub state_dir: PathBuf,
     /// Lowest level of logged lines.
@@ -107,6 +110,7 @@ impl Options {
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
+            kernel: None,
             state_dir,
             log,
         }
@@ -197,7 +201,9 @@ impl Daemon {
         let own = rustix::process::geteuid().as_raw();
         let user = Some(own).filter(|_| options.scope == Scope::User);
         let outlets = Outlets::new(web, history, now().awake_ns);
-        let steer = Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
+        let mut steer =
+            Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
+        options.kernel.map_or(Ok(()), |mode| steer.load_scheduler(mode))?;
         let mut daemon = Daemon {
             log,
             notify: Notify::of_environment(),

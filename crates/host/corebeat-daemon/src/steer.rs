@@ -6,6 +6,7 @@ use crate::change::Changes;
 use crate::daemon::Steering;
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_host::{Step, apply};
+use corebeat_kernel::{KernelScheduler, Mode};
 use corebeat_linux::{Error, LinuxMachine, Listed, Options};
 use corebeat_machine::{
     Action, AppliedAction, Effect, Inaction, Machine, Policy, ProgramId, ProgressSample, Restored,
@@ -37,6 +38,8 @@ pub(crate) struct Steer {
     idle: BTreeSet<(i32, &'static str)>,
     /// Limitations other than those of the mechanisms.
     notes: Vec<String>,
+    /// Programs that the scheduler in the kernel has, if it is loaded.
+    admitted: Option<BTreeSet<ProgramId>>,
     /// The observations since the last update of the web page, if there is one.
     recent: Option<Recent>,
 }
@@ -217,8 +220,40 @@ impl Steer {
             mechanisms: Mechanisms::default(),
             idle: BTreeSet::new(),
             notes: Vec::new(),
+            admitted: None,
             recent: records.then(Recent::default),
         })
+    }
+
+    /// Loads the scheduler into the kernel, which has exact weights and quotas.
+    ///
+    /// # Errors
+    /// The scheduler cannot be loaded.
+    pub(crate) fn load_scheduler(&mut self, mode: Mode) -> Result<(), Error> {
+        let scheduler = KernelScheduler::load(mode).map_err(|e| Error::Unsupported {
+            what: "the scheduler in the kernel".into(),
+            how: e.to_string(),
+        })?;
+        self.machine.set_scheduler(Box::new(scheduler));
+        self.admitted = Some(BTreeSet::new());
+        self.fair = fair(&self.machine, Means::Weight);
+        Ok(())
+    }
+
+    /// Moves observed programs to the scheduler in the kernel, if it is loaded.
+    fn admit_new(&mut self) {
+        let ids: Vec<ProgramId> = self.all().map(|(_, program, _)| program.id).collect();
+        let Some(admitted) = &mut self.admitted else { return };
+        admitted.retain(|id| ids.contains(id));
+        for id in ids {
+            if admitted.contains(&id) {
+                continue;
+            }
+            match self.machine.admit(id) {
+                Ok(()) => drop(admitted.insert(id)),
+                Err(e) => note(&mut self.notes, format!("a program keeps its scheduler: {e}")),
+            }
+        }
     }
 
     /// CPUs of the host.
@@ -339,6 +374,9 @@ impl Steer {
         acts: bool,
     ) -> Result<Vec<AppliedAction>, Error> {
         self.observe_new(progress, owner_of);
+        if acts {
+            self.admit_new();
+        }
         let was_idle = self.count() == 0;
         let applied = if was_idle { vec![] } else { self.steer(progress, acts)? };
         self.release_ended(progress);
@@ -400,6 +438,7 @@ impl Steer {
     /// Undoes all changes, and resets the policies.
     pub(crate) fn restore(&mut self) -> Restored {
         self.forget(self.fair.means);
+        self.admitted.iter_mut().for_each(BTreeSet::clear);
         self.machine.restore()
     }
 

@@ -6,16 +6,17 @@ use crate::error::Error;
 use crate::history::{History, Point};
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
+use corebeat_kernel::{KernelScheduler, Mode};
 use corebeat_linux::{
     Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, SpinFunction,
     TeamChannel, Usage, answers, restore_all, state_dir, throttled_s, topology, waited_s,
 };
 use corebeat_machine::{
-    Action, AppliedAction, CpuSet, Decision, Inaction, Machine, Policy, ProgramId, Snapshot,
-    ThreadId,
+    Action, AppliedAction, CoscheduledSet, CpuId, CpuSet, Decision, Inaction, Machine, Policy,
+    ProgramId, Snapshot, ThreadId, Turns,
 };
 use corebeat_policy::adapt::Model;
-use corebeat_policy::catalogue::{Context, Need, PolicyName, Scope};
+use corebeat_policy::catalogue::{Context, Instance, Need, PolicyName, Scope};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -64,6 +65,8 @@ pub struct RunOptions {
     pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
+    /// Load the scheduler into the kernel, and move the programs to it.
+    pub kernel: Option<Mode>,
     /// Record the programs over time, for [`Report::series`].
     pub history: bool,
     /// Lines about the running programs.
@@ -97,6 +100,7 @@ impl Default for RunOptions {
             preload: true,
             overrides: false,
             class: true,
+            kernel: None,
             history: false,
             interval: None,
             memory: None,
@@ -174,7 +178,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     let takes_turns = policy.entry().needs(Need::CoscheduledSets);
     let slice_ms = takes_turns.then(|| options.slice_ms.unwrap_or(SLICE_MS));
     let samples_spin = options.counters && slice_ms.is_none();
-    let observe_ns = periods(&options, slice_ms).observe_ns;
+    let observe_ns = periods(&options).observe_ns;
     let history = options.history.then(History::default);
     let Held { mut supervisor, ids, answers } = hold(options, &allowance, slice_ms, &mut notes)?;
     let (own_s, waited_before_s, throttled_before_s) = (own_cpu_s(), waited_s(), throttled_s());
@@ -190,6 +194,8 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     // The groups of the programs do not exist after the restoration.
     let within_s = ids.iter().filter_map(|&id| supervisor.machine().throttled_s(id));
     let throttled_s = around_s.into_iter().chain(within_s).reduce(|a, b| a + b);
+    let turns: BTreeMap<ProgramId, Turns> =
+        ids.iter().filter_map(|&id| Some((id, supervisor.machine().turns(id)?))).collect();
     let left = supervisor.machine().restore().left;
     let lost = supervisor.control.clock().take_failure();
     if let Some(failure) = ran.err().or(lost) {
@@ -200,7 +206,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     notes.extend(left.into_iter().map(|line| format!("{NOT_RESTORED}{line}")));
     notes.extend(supervisor.machine().notes());
     let (status, programs) = match attach.is_empty() {
-        true => started(&mut supervisor, &commands, &run, takes_turns)?,
+        true => started(&mut supervisor, &commands, &run, takes_turns, &turns)?,
         false => {
             let code = if supervisor.machine().keeps_changes() { CHANGES_LEFT } else { 0 };
             let programs = attached(&mut supervisor, &attach, &run, end_ns);
@@ -256,6 +262,7 @@ fn started(
     commands: &[Vec<OsString>],
     run: &Run,
     takes_turns: bool,
+    turns: &BTreeMap<ProgramId, Turns>,
 ) -> Result<(ExitStatus, Vec<ProgramFrame>), Error> {
     let start_ns = supervisor.start_ns;
     let mut programs = vec![];
@@ -273,6 +280,11 @@ fn started(
         let end = child.end.ok_or_else(|| Error::failed("the exit status of a program is lost"))?;
         status = status.filter(|status| !status.success()).or(Some(end.status));
         let (sum, span_ns) = time.together_ns;
+        // The scheduler in the kernel has measured each change; the snapshots have bounds.
+        let (ran_ns, sum, span_ns) = match turns.get(&child.id) {
+            Some(turns) => (turns.on_ns, turns.together_ns as f64, turns.on_ns),
+            None => (time.ran_ns, sum, span_ns),
+        };
         programs.push(ProgramFrame {
             id: child.id,
             command: command.iter().map(|c| c.to_string_lossy().into_owned()).collect(),
@@ -280,7 +292,7 @@ fn started(
             wall_s: end.at_ns.saturating_sub(start_ns) as f64 / 1e9,
             usage: child.started.usage(),
             remaining,
-            turns_s: takes_turns.then_some(time.ran_ns as f64 / 1e9),
+            turns_s: takes_turns.then_some(ran_ns as f64 / 1e9),
             coscheduled: (takes_turns && span_ns > 0).then(|| sum / span_ns as f64),
             spin_functions: spin_functions.remove(&child.id).unwrap_or_default(),
             inactions: inactions.remove(&child.id).unwrap_or_default(),
@@ -351,7 +363,11 @@ fn hold(
         allowed_cpus: true,
         ..Options::default()
     })?;
-    let mut supervisor = Supervisor::new(machine, periods(&options, slice_ms));
+    let mut supervisor = Supervisor::new(machine, periods(&options));
+    if let Some(mode) = options.kernel {
+        let scheduler = KernelScheduler::load(mode).map_err(Error::failed)?;
+        supervisor.machine().set_scheduler(Box::new(scheduler));
+    }
     // From here on, a signal must not end this process before its files are removed.
     supervisor.take_signals()?;
     let (env, answers) = environment(&options, allowance, supervisor.machine(), notes);
@@ -379,6 +395,9 @@ fn hold(
     }
     for &process in &options.attach {
         ids.push(supervisor.attach(process)?);
+    }
+    for &program in &ids {
+        supervisor.machine().admit(program)?;
     }
     for &program in ids.iter().filter(|_| options.quota.is_some()) {
         supervisor.machine().act(&Action::SetQuota { program, cpus: options.quota })?;
@@ -469,15 +488,18 @@ impl Policy for WithoutClass {
     }
 }
 
-fn periods(options: &RunOptions, slice_ms: Option<u64>) -> Periods {
+fn periods(options: &RunOptions) -> Periods {
     let period_ms = options.period_ms.unwrap_or(options.policy.entry().period_ms);
-    match slice_ms {
-        // One observation at the end of each slice, and no samples.
-        Some(ms) => Periods { observe_ns: ms * 1_000_000, sample_ns: u64::MAX },
-        None if options.policy == PolicyName::Adapt => {
-            Periods { sample_ns: ADAPT_SAMPLE_NS, ..Periods::every_ms(period_ms) }
-        }
-        None => Periods::every_ms(period_ms),
+    if options.policy.entry().needs(Need::CoscheduledSets) {
+        // One observation at the end of each slice, and no samples. The scheduler in the kernel
+        // changes turns by itself.
+        let slice_ms = options.slice_ms.unwrap_or(SLICE_MS);
+        let observe_ms = if options.kernel.is_some() { period_ms } else { slice_ms };
+        return Periods { observe_ns: observe_ms * 1_000_000, sample_ns: u64::MAX };
+    }
+    match options.policy {
+        PolicyName::Adapt => Periods { sample_ns: ADAPT_SAMPLE_NS, ..Periods::every_ms(period_ms) },
+        _ => Periods::every_ms(period_ms),
     }
 }
 
@@ -494,17 +516,31 @@ fn policies(
     let topology = part.unwrap_or_else(|| supervisor.machine().topology().clone());
     let cpus = topology.cpus().len() as u32;
     let programs: Vec<(ProgramId, u32)> = ids.iter().map(|&id| (id, cpus)).collect();
+    // A machine with a scheduler coschedules sets itself; another one freezes programs.
+    let sets = vec![CoscheduledSet { cpus, within: None }; ids.len()];
+    let has_scheduler = supervisor.machine().has_scheduler();
+    let (programs, sets) =
+        if has_scheduler { (&[][..], &sets[..]) } else { (&programs[..], &[][..]) };
+    let slice_ns = slice_ms.unwrap_or(SLICE_MS) * 1_000_000;
     let context = Context {
         model: options.model.as_ref().map(|(name, model)| (name.as_str(), model)),
-        programs: &programs,
-        slice_ns: slice_ms.unwrap_or(SLICE_MS) * 1_000_000,
+        programs,
+        sets,
+        slice_ns,
         // The groups of other processes may differ from that of Corebeat.
         quota: if options.attach.is_empty() { allowance.quota } else { options.quota },
         ..Context::new(&topology)
     };
     let entry = options.policy.entry();
     notes.extend(entry.idle_because(&context).map(|why| format!("{}: {why}", entry.text)));
-    let policies = entry.build(&context).map_err(Error::invalid)?.policies();
+    let policies = match entry.build(&context).map_err(Error::invalid)? {
+        Instance::Coscheduler(coscheduler) => {
+            let cpus: Vec<CpuId> = topology.cpus().iter().map(|cpu| cpu.id).collect();
+            supervisor.machine().coschedule(ids, &cpus, coscheduler, slice_ns)?;
+            vec![]
+        }
+        instance => instance.policies(),
+    };
     Ok(match options.class {
         true => policies,
         false => policies

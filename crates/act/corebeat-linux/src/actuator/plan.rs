@@ -126,6 +126,9 @@ fn plan_one(
     if own.is_none() && from.is_idle() {
         return Ok(None);
     }
+    if want.kind() != Kind::Cpus && is_of_another_scheduler(ledger, processes, thread) {
+        return Ok(None);
+    }
     if entry.is_some_and(|e| e.is_settled(&to, &from)) {
         return Ok(None);
     }
@@ -145,6 +148,22 @@ fn plan_one(
     let changed = (from != to).then(|| set(&from, &to));
     let records: Vec<Set> = inherited.into_iter().chain(changed).collect();
     Ok((!records.is_empty()).then_some(Plan { thread, from, to, records }))
+}
+
+/// Returns whether the user has chosen a scheduler in the kernel for a thread. Of such a thread,
+/// Corebeat changes only the CPUs.
+fn is_of_another_scheduler(
+    ledger: &Ledger,
+    processes: &HashSet<ThreadId>,
+    thread: ThreadId,
+) -> bool {
+    let Ok(Some(policy)) = setting::read(thread.tid, Kind::Policy) else { return false };
+    let is_ours = || {
+        let entry = ledger.entry(thread, Kind::Policy);
+        entry.is_some_and(|e| e.is_last(&policy))
+            || ledger.creator(thread, &policy, processes).is_some()
+    };
+    policy.is_ext() && !is_ours()
 }
 
 /// Refuses changes that cannot be undone: an unprivileged process can increase a nice value or

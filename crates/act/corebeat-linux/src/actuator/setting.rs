@@ -26,7 +26,8 @@ pub(crate) enum Setting {
     Cpus(CpuSet),
     /// Slice in nanoseconds; 0 for the default of the system.
     SliceNs(u64),
-    /// Scheduling policy, by the number of the kernel; never a real-time policy.
+    /// Scheduling policy, by the number of the kernel: a fair one, or that of a scheduler in the
+    /// kernel (`SCHED_EXT`); never a real-time policy.
     Policy(u32),
     /// Nice value.
     Nice(i32),
@@ -73,6 +74,11 @@ impl Setting {
         *self == Setting::of_class(Class::Idle)
     }
 
+    /// Returns whether this is the policy of a scheduler in the kernel.
+    pub(crate) fn is_ext(&self) -> bool {
+        *self == Setting::Policy(SCHED_EXT)
+    }
+
     /// Returns whether this is a nice value below 0, which gives more CPU time than the default.
     pub(crate) fn is_raised(&self) -> bool {
         matches!(self, Setting::Nice(nice) if *nice < 0)
@@ -100,7 +106,7 @@ impl Setting {
         match self {
             Setting::Cpus(cpus) => !cpus.is_empty(),
             Setting::SliceNs(ns) => *ns == 0 || (SLICE_NS_MIN..=SLICE_NS_MAX).contains(ns),
-            Setting::Policy(policy) => is_fair(*policy),
+            Setting::Policy(policy) => is_sharing(*policy),
             Setting::Nice(nice) => (NICE_MIN..=NICE_MAX).contains(nice),
             Setting::ResetOnFork(_) => true,
         }
@@ -115,6 +121,7 @@ impl fmt::Display for Setting {
             Setting::SliceNs(ns) => write!(f, "a slice of {} us", ns / 1000),
             Setting::Policy(p) if *p == libc::SCHED_BATCH as u32 => write!(f, "class batch"),
             Setting::Policy(p) if *p == libc::SCHED_IDLE as u32 => write!(f, "class idle"),
+            Setting::Policy(SCHED_EXT) => write!(f, "the scheduler of Corebeat"),
             Setting::Policy(_) => write!(f, "class normal"),
             Setting::Nice(nice) => write!(f, "nice {nice}"),
             Setting::ResetOnFork(true) => write!(f, "a nice value that new threads do not inherit"),
@@ -161,8 +168,17 @@ fn mark_max(slice_ns: u64) -> u64 {
     slice_ns.div_ceil(1_000_000) * 1_000
 }
 
-/// Returns whether a policy shares CPUs fairly. The other policies (real-time, deadline, sched_ext)
-/// are a deliberate choice of the user.
+/// Number of the policy of schedulers that are loaded into the kernel (include/uapi/linux/sched.h,
+/// Linux 6.12). Without such a scheduler its threads are scheduled as those of class normal.
+const SCHED_EXT: u32 = 7;
+
+/// Returns whether threads of a policy share CPUs, and have nice values and slices. The real-time
+/// policies are a deliberate choice of the user. So is `SCHED_EXT`, unless Corebeat has set it.
+fn is_sharing(policy: u32) -> bool {
+    is_fair(policy) || policy == SCHED_EXT
+}
+
+/// Returns whether a policy is one of the default scheduler.
 fn is_fair(policy: u32) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&(policy as i32))
 }
@@ -226,13 +242,13 @@ pub(crate) fn default_slice_ns() -> u64 {
     })
 }
 
-/// Reads a property. `None` if the policy of the thread is not a fair one.
+/// Reads a property. `None` if threads of the policy of the thread do not share CPUs.
 pub(crate) fn read(tid: i32, kind: Kind) -> io::Result<Option<Setting>> {
     if kind == Kind::Cpus {
         return read_cpus(tid).map(|c| Some(Setting::Cpus(c)));
     }
     let attr = Attr::of(tid)?;
-    if !is_fair(attr.policy) {
+    if !is_sharing(attr.policy) {
         return Ok(None);
     }
     Ok(Some(match kind {
@@ -251,7 +267,7 @@ pub(crate) fn write(tid: i32, setting: &Setting) -> io::Result<()> {
         return write_cpus(tid, cpus);
     }
     let mut attr = Attr::of(tid)?;
-    if !is_fair(attr.policy) {
+    if !is_sharing(attr.policy) {
         return Err(io::ErrorKind::Unsupported.into());
     }
     if attr.runtime_ns == default_slice_ns() {

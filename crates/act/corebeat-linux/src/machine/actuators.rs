@@ -5,7 +5,10 @@ use super::watched::thread_of;
 use crate::process;
 use crate::program::Program;
 use crate::{Actuator, Error, TeamChannel, state_dir};
-use corebeat_machine::{Action, Effect, ProgramId, Restored, TeamSample, ThreadId};
+use corebeat_machine::{
+    Action, Coscheduler, CpuId, Effect, ProgramId, Restored, Scheduler, SchedulerError, TeamSample,
+    ThreadId, Turns,
+};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -16,11 +19,13 @@ pub(super) struct Actuators {
     nonblocking: bool,
     state_dir: Option<PathBuf>,
     teams: Option<TeamChannel>,
+    /// A scheduler in the kernel.
+    scheduler: Option<Box<dyn Scheduler>>,
 }
 
 impl Actuators {
     pub(super) fn new(nonblocking: bool, state_dir: Option<PathBuf>) -> Self {
-        Actuators { actuator: None, nonblocking, state_dir, teams: None }
+        Actuators { actuator: None, nonblocking, state_dir, teams: None, scheduler: None }
     }
 
     /// Carries out an action on a watched program or on one of its threads.
@@ -47,6 +52,13 @@ impl Actuators {
         if !is_allowed {
             return Err(denied());
         }
+        if let Some(scheduler) = &mut self.scheduler
+            && program.is_alive()
+            && let Some(effect) =
+                scheduler.act(action, id, threads.len() as u32).map_err(unsupported)?
+        {
+            return Ok(effect);
+        }
         let actuator = self.actuator()?;
         let effect = actuator.apply(action, id, &threads)?;
         // A thread may have changed its user meanwhile.
@@ -55,6 +67,46 @@ impl Actuators {
             return Err(denied());
         }
         Ok(effect)
+    }
+
+    /// Sets the scheduler in the kernel.
+    pub(super) fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.scheduler = Some(scheduler);
+    }
+
+    /// Returns whether there is a scheduler in the kernel.
+    pub(super) fn have_scheduler(&self) -> bool {
+        self.scheduler.is_some()
+    }
+
+    /// Moves a program to the scheduler in the kernel, if there is one.
+    pub(super) fn admit(&mut self, id: ProgramId, program: &Program) -> Result<(), Error> {
+        let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
+        let threads: Vec<ThreadId> =
+            program.threads().map(|t| t.id).filter(|t| !is_denied(program, *t)).collect();
+        scheduler.admit(id, &threads).map_err(unsupported)?;
+        let Some(policy) = scheduler.policy() else { return Ok(()) };
+        self.actuator()?.set_policy(id, &threads, policy).map(drop)
+    }
+
+    /// Runs programs as coscheduled sets by the scheduler in the kernel.
+    pub(super) fn coschedule(
+        &mut self,
+        programs: &[ProgramId],
+        cpus: &[CpuId],
+        coscheduler: Box<dyn Coscheduler + Send>,
+        slice_ns: u64,
+    ) -> Result<(), Error> {
+        let scheduler = self.scheduler.as_mut().ok_or_else(|| Error::Unsupported {
+            what: "coscheduling without freezing".into(),
+            how: "it requires a scheduler in the kernel".into(),
+        })?;
+        scheduler.coschedule(programs, cpus, coscheduler, slice_ns).map_err(unsupported)
+    }
+
+    /// Returns the turns of a program that the scheduler in the kernel coschedules.
+    pub(super) fn turns(&self, program: ProgramId) -> Option<Turns> {
+        self.scheduler.as_ref()?.turns(program)
     }
 
     fn set_team(&mut self, program: &Program, size: Option<u32>) -> Result<Effect, Error> {
@@ -135,12 +187,14 @@ impl Actuators {
 
     /// Undoes all changes to a program.
     pub(super) fn release(&mut self, program: ProgramId) -> Restored {
+        self.scheduler.iter_mut().for_each(|scheduler| scheduler.release(program));
         self.actuator.as_mut().map(|actuator| actuator.release(program)).unwrap_or_default()
     }
 
     /// Undoes all changes.
     pub(super) fn restore(&mut self) -> Restored {
         let restored = self.actuator.as_mut().map(Actuator::restore).unwrap_or_default();
+        self.scheduler.iter_mut().for_each(|scheduler| scheduler.restore());
         if let Some(channel) = &self.teams {
             // Also without a journal. Only the size 0 is refused.
             let _ = channel.set_size(None, None);
@@ -158,14 +212,27 @@ impl Actuators {
         self.actuator.as_ref()?.throttled_s(program)
     }
 
-    /// Returns a line if programs are stopped by signals instead of control groups.
-    pub(super) fn notes(&self) -> Option<String> {
-        let why = self.actuator.as_ref().and_then(Actuator::no_freezer_reason)?;
-        Some(format!(
-            "programs are stopped by signals, which they and their parents can detect, \
-             because they cannot be frozen: {why}"
-        ))
+    /// Returns a line if programs are stopped by signals instead of control groups, and one if the
+    /// kernel has removed the scheduler.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let why = self.actuator.as_ref().and_then(Actuator::no_freezer_reason);
+        let signals = why.map(|why| {
+            format!(
+                "programs are stopped by signals, which they and their parents can detect, because \
+                 they cannot be frozen: {why}"
+            )
+        });
+        let removed = self.scheduler.as_ref().and_then(|scheduler| scheduler.failure());
+        let removed = removed.map(|why| {
+            format!("the kernel has removed the scheduler, and its settings had no effect: {why}")
+        });
+        signals.into_iter().chain(removed).collect()
     }
+}
+
+/// Returns the error for a request that the scheduler does not carry out.
+fn unsupported(SchedulerError { what, how }: SchedulerError) -> Error {
+    Error::Unsupported { what, how }
 }
 
 /// Returns whether actions on a thread are denied, because the thread runs as another user than

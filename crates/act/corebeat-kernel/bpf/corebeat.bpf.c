@@ -1,0 +1,725 @@
+/* The scheduler in the kernel. It schedules the threads of class SCHED_EXT, and decides nothing by
+ * itself: decision.h has the rules, and user space sets weights, quotas, classes and the owners of
+ * CPUs (src/scheduler.rs).
+ *
+ *   thread wakes --> select_cpu --> idle CPU: runs there at once
+ *                        |
+ *                     enqueue --> queue of its group, by virtual time --> kick of a CPU that must
+ *                                        |                                give way
+ *   CPU is free ----> dispatch: pick(groups) --> first thread of the queue that may run there
+ */
+#include "kernel.h"
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#define INLINE __always_inline
+#define EACH(i, count) bpf_for(i, 0, count)
+/* A number that the verifier does not follow: it would follow each sum through all iterations. */
+static volatile u64 zero_value;
+#define ZERO zero_value
+
+#include "decision.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+/* Interval of the searches for threads that wait for too long, for each CPU. */
+#define SEARCH_NS 100000000ULL
+/* Interval of the search for groups whose quota permits running again. */
+#define REFILL_NS 10000000ULL
+#define CLOCK_MONOTONIC 1
+
+/* State of a thread. */
+struct thread {
+	u32 group;
+	/* Whether it runs or waits. */
+	u32 is_runnable;
+	/* CPU time by its nice value, in nanoseconds at weight 100. */
+	u64 vtime_ns;
+	/* Since this time, its CPU time is not accounted; 0 if it does not run. */
+	u64 started_ns;
+	/* Since this time, it waits in a queue. */
+	u64 queued_ns;
+};
+
+/* How long a set had a turn, and how long it was together. User space reads this structure;
+ * src/state.rs has the same layout. */
+struct account {
+	struct bpf_spin_lock lock;
+	u32 state;
+	u64 at_ns;
+	u64 on_ns;
+	u64 together_ns;
+};
+
+struct timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Groups of threads that user space assigns, by thread number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u32);
+	__type(value, u32);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+/* The owner of each CPU, for `set_owners`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS_MAX);
+	__type(key, u32);
+	__type(value, u32);
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct timer);
+} timers SEC(".maps");
+
+struct group groups[GROUPS_MAX] SEC(".data.groups");
+struct cpu cpus[CPUS_MAX] SEC(".data.cpus");
+
+/* The end of the scheduler, for user space. */
+struct end {
+	s32 kind;
+	char message[124];
+};
+struct end end SEC(".data.end");
+
+/* Numbers of groups and CPUs that are in use. */
+static volatile u32 group_count = 1;
+static volatile u32 cpu_count;
+static volatile u32 has_owners;
+static volatile u32 has_quota;
+/* The latest virtual time of a group that has started to run. */
+static volatile u64 latest_ns;
+static u64 searched_ns[CPUS_MAX];
+
+#define ADD(field, value) __sync_fetch_and_add(&(field), (value))
+
+static __always_inline u64 now(void)
+{
+	return bpf_ktime_get_ns();
+}
+
+/* The bounds of these two functions are those that the verifier requires. */
+static __always_inline struct group *group_at(u32 id)
+{
+	return &groups[id & (GROUPS_MAX - 1)];
+}
+
+static __always_inline struct cpu *cpu_at(u32 cpu)
+{
+	return &cpus[cpu & (CPUS_MAX - 1)];
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&threads, p, 0, 0);
+}
+
+static __always_inline u32 owner_of(s32 cpu)
+{
+	return has_owners ? cpu_at(cpu)->owner : NO_GROUP;
+}
+
+static __always_inline u32 running_on(s32 cpu)
+{
+	return cpu_at(cpu)->group;
+}
+
+/* The slice of a thread: that of sched_setattr(2), else the default of the kernel. */
+static __always_inline u64 slice_of(struct task_struct *p, const struct group *g, u64 now_ns)
+{
+	return slice_ns(g, p->se.slice, now_ns);
+}
+
+static __always_inline void insert(struct task_struct *p, u64 queue, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___bool))
+		scx_bpf_dsq_insert___v2___bool(p, queue, slice, 0);
+	else
+		scx_bpf_dsq_insert___void(p, queue, slice, 0);
+}
+
+static __always_inline void insert_vtime(struct task_struct *p, u64 queue, u64 slice, u64 vtime)
+{
+	if (bpf_ksym_exists(__scx_bpf_dsq_insert_vtime)) {
+		struct scx_bpf_dsq_insert_vtime_args args = {
+			.dsq_id = queue,
+			.slice = slice,
+			.vtime = vtime,
+		};
+
+		__scx_bpf_dsq_insert_vtime(p, &args);
+	} else {
+		scx_bpf_dsq_insert_vtime___void(p, queue, slice, vtime, 0);
+	}
+}
+
+static __always_inline _Bool take(u64 queue)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___two))
+		return scx_bpf_dsq_move_to_local___v2___two(queue, 0);
+	return scx_bpf_dsq_move_to_local___one(queue);
+}
+
+static __always_inline void set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice___bool))
+		scx_bpf_task_set_slice___bool(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+/* Adds the time since the last change to the account of a set. */
+static __always_inline void account(u32 set, u64 now_ns)
+{
+	struct account *a;
+	u32 state;
+
+	if (!has_owners || set >= GROUPS_MAX || !(group_at(set)->flags & GROUP_IS_SET))
+		return;
+	a = bpf_map_lookup_elem(&accounts, &set);
+	if (!a)
+		return;
+	state = set_state(cpus, cpu_count, set, group_at(set)->runnable);
+	bpf_spin_lock(&a->lock);
+	if (now_ns > a->at_ns) {
+		if (a->state & SET_IS_ON)
+			a->on_ns += now_ns - a->at_ns;
+		if (a->state & SET_IS_TOGETHER)
+			a->together_ns += now_ns - a->at_ns;
+		a->at_ns = now_ns;
+	}
+	a->state = state;
+	bpf_spin_unlock(&a->lock);
+}
+
+/* Accounts a change of the thread that runs on a CPU. */
+static __always_inline void account_cpu(s32 cpu, u32 group, u64 now_ns)
+{
+	u32 owner = owner_of(cpu);
+
+	account(group, now_ns);
+	if (owner != group)
+		account(owner, now_ns);
+}
+
+/* Accounts the CPU time of a thread up to now. */
+static __always_inline void settle(struct task_struct *p, struct thread *t, u64 now_ns)
+{
+	struct group *g = group_at(t->group);
+	u64 ran_ns = now_ns > t->started_ns ? now_ns - t->started_ns : 0;
+	/* One priority for all threads of a program of class batch. */
+	u64 weight = g->flags & GROUP_IS_BATCH ? THREAD_WEIGHT : p->scx.weight;
+
+	if (!t->started_ns)
+		return;
+	t->started_ns = now_ns;
+	t->vtime_ns += charge_ns(ran_ns, weight, 1);
+	ADD(g->vtime_ns, charge_ns(ran_ns, g->weight, g->runnable));
+	ADD(g->ran_ns, ran_ns);
+	if (g->quota_ns) {
+		u64 period = now_ns / QUOTA_PERIOD_NS;
+
+		if (period > g->period) {
+			g->used_ns = quota_used_ns(g, now_ns);
+			g->period = period;
+		}
+		ADD(g->used_ns, ran_ns);
+	}
+}
+
+/* Records that a thread has been selected to run. Its virtual times are the least ones, so threads
+ * and groups that wake up start with about as much. */
+static __always_inline void advance(struct thread *t, struct group *g)
+{
+	if (t->vtime_ns > g->floor_ns)
+		g->floor_ns = t->vtime_ns;
+	if (g->vtime_ns > latest_ns)
+		latest_ns = g->vtime_ns;
+}
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct thread *t = thread_of(p);
+	u64 now_ns = now();
+	_Bool is_idle = 0;
+	struct group *g;
+	s32 cpu;
+	int i;
+
+	if (!t)
+		return prev_cpu;
+	g = group_at(t->group);
+	if (is_capped(g, now_ns))
+		return prev_cpu;
+	/* An idle CPU of the thread's set comes first. */
+	if (has_owners && (g->flags & GROUP_IS_SET)) {
+		bpf_for(i, 0, cpu_count) {
+			if (i < 0 || i >= CPUS_MAX)
+				break;
+			if (cpus[i].owner == t->group && bpf_cpumask_test_cpu(i, p->cpus_ptr) &&
+			    scx_bpf_test_and_clear_cpu_idle(i)) {
+				insert(p, SCX_DSQ_LOCAL, slice_of(p, g, now_ns));
+				return i;
+			}
+		}
+	}
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
+	if (is_idle)
+		insert(p, SCX_DSQ_LOCAL, slice_of(p, g, now_ns));
+	return cpu;
+}
+
+/* Finds a CPU of the set that runs a thread of another group. */
+static __always_inline s32 victim(struct task_struct *p, u32 set)
+{
+	int i;
+
+	bpf_for(i, 0, cpu_count) {
+		if (i < 0 || i >= CPUS_MAX)
+			break;
+		if (!is_victim(&cpus[i], set) || !bpf_cpumask_test_cpu(i, p->cpus_ptr))
+			continue;
+		if (!__sync_lock_test_and_set(&cpus[i].is_claimed, 1))
+			return i;
+	}
+	return -1;
+}
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct thread *t = thread_of(p);
+	u64 now_ns = now(), vtime_ns;
+	struct group *g;
+	u32 run;
+	s32 cpu;
+
+	if (!t) {
+		insert_vtime(p, 0, SLICE_NS_DEFAULT, 0);
+		return;
+	}
+	g = group_at(t->group);
+	vtime_ns = t->vtime_ns;
+	/* Sleep gives no credit beyond one lag. */
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		vtime_ns = woken_vtime_ns(vtime_ns, g->floor_ns);
+	t->vtime_ns = vtime_ns;
+	t->queued_ns = now_ns;
+	insert_vtime(p, t->group & (GROUPS_MAX - 1), slice_of(p, g, now_ns), vtime_ns);
+	if (is_capped(g, now_ns))
+		return;
+	if (has_owners && (g->flags & GROUP_IS_SET)) {
+		cpu = victim(p, t->group);
+		if (cpu >= 0) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			return;
+		}
+	}
+	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (cpu >= 0) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	if (!(enq_flags & SCX_ENQ_WAKEUP))
+		return;
+	cpu = scx_bpf_task_cpu(p);
+	run = running_on(cpu);
+	if (run != NO_GROUP && preempts(g, t->group, group_at(run), run, owner_of(cpu)))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* The virtual time of the first thread of a queue; the largest number for an empty queue. */
+static __always_inline u64 first_vtime_ns(u64 queue)
+{
+	struct bpf_iter_scx_dsq it;
+	u64 vtime_ns = ~0ULL;
+	struct task_struct *p;
+
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		p = bpf_iter_scx_dsq_next(&it);
+		if (p)
+			vtime_ns = p->scx.dsq_vtime;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return vtime_ns;
+}
+
+/* Returns the groups with waiting threads. */
+static __always_inline u64 waiting_groups(void)
+{
+	u64 waiting = ZERO;
+	int i;
+
+	bpf_for(i, 0, group_count) {
+		if (i < 0 || i >= GROUPS_MAX)
+			break;
+		if (scx_bpf_dsq_nr_queued(i) > 0)
+			waiting |= 1ULL << i;
+	}
+	return waiting;
+}
+
+/* Returns the time for which the first thread of a queue has waited. */
+static __always_inline u64 waited_ns(u64 queue, u64 now_ns)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct thread *t;
+	u64 ns = 0;
+
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		p = bpf_iter_scx_dsq_next(&it);
+		t = p ? thread_of(p) : 0;
+		if (t && now_ns > t->queued_ns)
+			ns = now_ns - t->queued_ns;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return ns;
+}
+
+/* Takes a thread that has waited for too long. */
+static __always_inline _Bool take_starving(s32 cpu, u64 waiting, u64 now_ns)
+{
+	u64 *searched = &searched_ns[cpu & (CPUS_MAX - 1)];
+	int i;
+
+	if (now_ns < *searched + SEARCH_NS)
+		return 0;
+	*searched = now_ns;
+	bpf_for(i, 0, group_count) {
+		if (i < 0 || i >= GROUPS_MAX)
+			break;
+		if ((waiting & (1ULL << i)) && waited_ns(i, now_ns) > STARVATION_NS && take(i))
+			return 1;
+	}
+	return 0;
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
+{
+	u64 now_ns = now(), waiting = waiting_groups();
+	u32 owner = owner_of(cpu), prev_group = NO_GROUP;
+	struct thread *t = 0;
+	int i;
+
+	cpu_at(cpu)->is_claimed = 0;
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
+		t = thread_of(prev);
+	if (t) {
+		settle(prev, t, now_ns);
+		if (!is_capped(group_at(t->group), now_ns))
+			prev_group = t->group;
+	}
+	if (waiting && take_starving(cpu, waiting, now_ns))
+		return;
+	bpf_for(i, 0, GROUPS_MAX) {
+		u32 next = pick(groups, group_count, owner, waiting, now_ns);
+
+		if (next == NO_GROUP)
+			break;
+		if (t && prev_group != NO_GROUP) {
+			u64 next_ns = next == prev_group ? first_vtime_ns(next) : 0;
+
+			if (continues(group_at(prev_group), prev_group, t->vtime_ns,
+				      group_at(next), next, next_ns, owner))
+				break;
+		}
+		if (take(next))
+			return;
+		waiting &= ~(1ULL << (next & (GROUPS_MAX - 1)));
+	}
+	/* Without a slice, the thread goes back to its queue. */
+	if (t && prev_group != NO_GROUP) {
+		advance(t, group_at(prev_group));
+		set_slice(prev, slice_of(prev, group_at(prev_group), now_ns));
+	}
+}
+
+static __always_inline void assign(struct task_struct *p, struct thread *t)
+{
+	u32 pid = p->pid, *group = bpf_map_lookup_elem(&members, &pid);
+
+	if (group) {
+		t->group = *group & (GROUPS_MAX - 1);
+		bpf_map_delete_elem(&members, &pid);
+	}
+}
+
+SEC("struct_ops/runnable")
+void BPF_PROG(runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct thread *t = thread_of(p);
+	u64 now_ns = now();
+	struct group *g;
+
+	if (!t || t->is_runnable)
+		return;
+	if (!t->group)
+		assign(p, t);
+	g = group_at(t->group);
+	t->is_runnable = 1;
+	if (ADD(g->runnable, 1) == 0)
+		g->vtime_ns = woken_vtime_ns(g->vtime_ns, latest_ns);
+	ADD(g->runnable_base_ns, -now_ns);
+	account(t->group, now_ns);
+}
+
+SEC("struct_ops/quiescent")
+void BPF_PROG(quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct thread *t = thread_of(p);
+	u64 now_ns = now();
+	struct group *g;
+
+	if (!t || !t->is_runnable)
+		return;
+	g = group_at(t->group);
+	t->is_runnable = 0;
+	ADD(g->runnable, -1ULL);
+	ADD(g->runnable_base_ns, now_ns);
+	account(t->group, now_ns);
+}
+
+SEC("struct_ops/running")
+void BPF_PROG(running, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now_ns = now();
+	struct group *g;
+
+	if (!t)
+		return;
+	g = group_at(t->group);
+	t->started_ns = now_ns;
+	advance(t, g);
+	cpu_at(cpu)->group = t->group;
+	account_cpu(cpu, t->group, now_ns);
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(stopping, struct task_struct *p, _Bool is_runnable)
+{
+	struct thread *t = thread_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now_ns = now();
+
+	if (!t || !t->started_ns)
+		return;
+	settle(p, t, now_ns);
+	t->started_ns = 0;
+	cpu_at(cpu)->group = NO_GROUP;
+	account_cpu(cpu, t->group, now_ns);
+}
+
+SEC("struct_ops/enable")
+void BPF_PROG(enable, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+
+	if (t)
+		assign(p, t);
+}
+
+SEC("struct_ops/init_task")
+s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct thread *t, *parent;
+
+	t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return -12; /* ENOMEM */
+	if (args->fork) {
+		/* New threads and processes belong to the program of their parent. */
+		parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+		if (parent) {
+			t->group = parent->group;
+			t->vtime_ns = parent->vtime_ns;
+		}
+	}
+	return 0;
+}
+
+/* Wakes CPUs for groups whose quota permits running again. */
+static int refill(void *map, int *key, struct timer *timer)
+{
+	u64 waiting = waiting_groups(), now_ns = now();
+	u32 free = ZERO;
+	int i;
+
+	bpf_for(i, 0, group_count) {
+		if (i < 0 || i >= GROUPS_MAX)
+			break;
+		if (groups[i].quota_ns && (waiting & (1ULL << i)) && !is_capped(&groups[i], now_ns))
+			free = 1;
+	}
+	if (free) {
+		bpf_for(i, 0, cpu_count)
+			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
+	}
+	if (has_quota)
+		bpf_timer_start(&timer->timer, REFILL_NS, 0);
+	return 0;
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(init)
+{
+	u32 zero = 0;
+	struct timer *timer;
+	s32 failed;
+	int i;
+
+	cpu_count = scx_bpf_nr_cpu_ids();
+	if (cpu_count > CPUS_MAX)
+		return -7; /* E2BIG */
+	bpf_for(i, 0, CPUS_MAX) {
+		if (i < 0 || i >= CPUS_MAX)
+			break;
+		cpus[i].owner = NO_GROUP;
+		cpus[i].group = NO_GROUP;
+	}
+	bpf_for(i, 0, GROUPS_MAX) {
+		failed = scx_bpf_create_dsq(i, -1);
+		if (failed)
+			return failed;
+	}
+	timer = bpf_map_lookup_elem(&timers, &zero);
+	if (!timer)
+		return -12;
+	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
+	return bpf_timer_set_callback(&timer->timer, refill);
+}
+
+SEC("struct_ops/exit")
+void BPF_PROG(record_end, struct scx_exit_info *info)
+{
+	end.kind = info->kind;
+	bpf_probe_read_kernel_str(end.message, sizeof(end.message), info->msg);
+	if (!end.message[0])
+		bpf_probe_read_kernel_str(end.message, sizeof(end.message), info->reason);
+}
+
+/* The settings of a group. User space has the same layout in src/state.rs. */
+struct request {
+	u32 group;
+	u32 flags;
+	u64 weight;
+	u64 quota_ns;
+};
+
+/* Sets the settings of a group. */
+SEC("syscall")
+int set_group(struct request *request)
+{
+	struct group *g = group_at(request->group);
+	u32 zero = 0;
+	struct timer *timer;
+
+	if (request->group >= GROUPS_MAX)
+		return 1;
+	if (request->group >= group_count)
+		group_count = request->group + 1;
+	if (!g->quota_ns && request->quota_ns) {
+		g->period = now() / QUOTA_PERIOD_NS;
+		g->used_ns = 0;
+	}
+	g->weight = request->weight;
+	g->quota_ns = request->quota_ns;
+	g->flags = request->flags;
+	if (request->quota_ns) {
+		has_quota = 1;
+		timer = bpf_map_lookup_elem(&timers, &zero);
+		if (timer)
+			bpf_timer_start(&timer->timer, REFILL_NS, 0);
+	}
+	return 0;
+}
+
+/* Makes the owners of the CPUs those of the map `owners`, and interrupts the threads that must give
+ * way. */
+SEC("syscall")
+int set_owners(void *context)
+{
+	u64 now_ns = now();
+	u32 any = ZERO;
+	int i;
+
+	bpf_for(i, 0, cpu_count) {
+		u32 cpu = i, *owner = bpf_map_lookup_elem(&owners, &cpu);
+
+		if (!owner || i < 0 || i >= CPUS_MAX)
+			break;
+		if (*owner != NO_GROUP) {
+			any = 1;
+			has_owners = 1;
+		}
+		if (cpus[i].owner == *owner)
+			continue;
+		cpus[i].owner = *owner;
+		if (*owner != NO_GROUP && cpus[i].group != *owner)
+			scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);
+	}
+	bpf_for(i, 0, group_count)
+		account(i, now_ns);
+	has_owners = any;
+	return 0;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops corebeat_steered = {
+	.select_cpu = (void *)select_cpu,
+	.enqueue = (void *)enqueue,
+	.dispatch = (void *)dispatch,
+	.runnable = (void *)runnable,
+	.running = (void *)running,
+	.stopping = (void *)stopping,
+	.quiescent = (void *)quiescent,
+	.enable = (void *)enable,
+	.init_task = (void *)init_task,
+	.init = (void *)init,
+	.exit = (void *)record_end,
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_SWITCH_PARTIAL,
+	.timeout_ms = 30000,
+	.name = "corebeat",
+};
+
+SEC(".struct_ops.link")
+struct sched_ext_ops corebeat_all = {
+	.select_cpu = (void *)select_cpu,
+	.enqueue = (void *)enqueue,
+	.dispatch = (void *)dispatch,
+	.runnable = (void *)runnable,
+	.running = (void *)running,
+	.stopping = (void *)stopping,
+	.quiescent = (void *)quiescent,
+	.enable = (void *)enable,
+	.init_task = (void *)init_task,
+	.init = (void *)init,
+	.exit = (void *)record_end,
+	.flags = SCX_OPS_ENQ_LAST,
+	.timeout_ms = 30000,
+	.name = "corebeat",
+};

@@ -1,0 +1,61 @@
+//! The scheduler of a program that was built without it.
+
+use crate::{Error, Mode};
+use corebeat_machine::{
+    Action, Coscheduler, CpuId, Effect, ProgramId, Scheduler, SchedulerError, ThreadId, Turns,
+};
+
+/// The scheduler in the kernel. This program was built without it, so there is no value of this
+/// type.
+#[derive(Debug)]
+pub enum KernelScheduler {}
+
+impl KernelScheduler {
+    /// Loads the scheduler.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`], always.
+    pub fn load(_mode: Mode) -> Result<KernelScheduler, Error> {
+        Err(Error::NotBuilt)
+    }
+}
+
+impl Scheduler for KernelScheduler {
+    fn policy(&self) -> Option<u32> {
+        match *self {}
+    }
+
+    fn admit(&mut self, _: ProgramId, _: &[ThreadId]) -> Result<(), SchedulerError> {
+        match *self {}
+    }
+
+    fn act(&mut self, _: &Action, _: ProgramId, _: u32) -> Result<Option<Effect>, SchedulerError> {
+        match *self {}
+    }
+
+    fn coschedule(
+        &mut self,
+        _: &[ProgramId],
+        _: &[CpuId],
+        _: Box<dyn Coscheduler + Send>,
+        _: u64,
+    ) -> Result<(), SchedulerError> {
+        match *self {}
+    }
+
+    fn turns(&self, _: ProgramId) -> Option<Turns> {
+        match *self {}
+    }
+
+    fn release(&mut self, _: ProgramId) {
+        match *self {}
+    }
+
+    fn restore(&mut self) {
+        match *self {}
+    }
+
+    fn failure(&self) -> Option<String> {
+        match *self {}
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether this host can load the scheduler.
+
+use crate::Error;
+use std::fs;
+use std::path::Path;
+
+/// Bit of `CAP_SYS_ADMIN` in a set of capabilities.
+const CAP_SYS_ADMIN: u32 = 21;
+/// Name of the first PID namespace (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+/// Folder of sched_ext.
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
+/// Checks whether the scheduler can be loaded, and changes nothing.
+///
+/// # Errors
+/// The first reason why it cannot be loaded.
+pub fn check() -> Result<(), Error> {
+    if !cfg!(feature = "bpf") {
+        return Err(Error::NotBuilt);
+    }
+    let state = fs::read_to_string(Path::new(SCHED_EXT).join("state"));
+    let Ok(state) = state else { return Err(Error::NoSchedExt) };
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::NoTypes);
+    }
+    if !fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE)) {
+        return Err(Error::Namespace);
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !has_capability(&status, CAP_SYS_ADMIN) {
+        return Err(Error::Denied);
+    }
+    match state.trim() {
+        "disabled" => Ok(()),
+        _ => Err(Error::Busy(loaded().unwrap_or_else(|| "of another program".into()))),
+    }
+}
+
+/// Returns the name of the scheduler that is loaded, if the kernel reports one.
+pub fn loaded() -> Option<String> {
+    let name = fs::read_to_string(Path::new(SCHED_EXT).join("root/ops")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Returns whether the effective capabilities in a file `status` of `/proc` include a number.
+fn has_capability(status: &str, bit: u32) -> bool {
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = set.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    set.is_some_and(|set| set & (1 << bit) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000200000\n";
+        assert!(has_capability(status, CAP_SYS_ADMIN));
+        assert!(!has_capability(status, 20));
+        for bad in ["", "CapEff:", "CapEff:\tx", "CapPrm:\tffffffffffffffff"] {
+            assert!(!has_capability(bad, CAP_SYS_ADMIN), "{bad}");
+        }
+    }
+
+    #[test]
+    fn check_without_the_feature_explains_the_build() {
+        if cfg!(not(feature = "bpf")) {
+            assert!(check().unwrap_err().to_string().contains("--features kernel"));
+        }
+    }
+}

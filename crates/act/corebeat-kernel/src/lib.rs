@@ -1,0 +1,121 @@
+//! A scheduler in the Linux kernel (sched_ext), which carries out actions exactly: coscheduled sets
+//! with turns, weights and quotas of programs, and one priority for all threads of a program.
+//!
+//! Place in the loop: act; uses base.
+//!
+//! # Example
+//!
+//! ```
+//! use corebeat_kernel::{KernelScheduler, Mode};
+//! use corebeat_machine::Scheduler;
+//!
+//! match KernelScheduler::load(Mode::Steered) {
+//!     Ok(scheduler) => println!("loaded; its threads have the policy {:?}", scheduler.policy()),
+//!     Err(reason) => println!("not loaded: {reason}"),
+//! }
+//! // The drop has unloaded the scheduler.
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   user space                                   kernel (bpf/corebeat.bpf.c, bpf/decision.h)
+//!   admit, SetWeight, SetQuota, SetClass  -----> group of a program: virtual time, weight, quota
+//!   Coscheduler, in the thread of turns   -----> owner of each CPU
+//!   turns, runnable threads               <----- accounts
+//!
+//!   CPU with owner A     queues of groups      next thread
+//!        |               A: a1 a2              a1: a thread of the owner
+//!        +-- dispatch -- B: b1                 b1 if no thread of A waits (a fragment is filled)
+//!                        C: c1 (over quota)    never c1
+//! ```
+//!
+//! The kernel part is mechanism, and policies stay in user space. It has one queue for each
+//! program. A CPU takes its next thread from the group that owns the CPU, else from the group with
+//! the least virtual time. Virtual time is CPU time divided by the weight of the group, so two
+//! programs that compete get CPU time in the ratio of their weights, whatever their numbers of
+//! threads are (Sironi et al., *Metronome: Operating System Level Performance Management via
+//! Self-adaptive Computing*, DAC 2012, section 5.1). A group without a weight has that of its
+//! runnable threads: then programs compete as with the default scheduler.
+//!
+//! A thread of the owner that wakes up interrupts any other thread on a CPU of its set, so no CPU
+//! of a set runs another task while a task of the set waits (Schönherr, Lutz, Richling,
+//! *Non-intrusive Coscheduling for General Purpose Operating Systems*, MSEPT 2012, section 3). A
+//! [`Coscheduler`](corebeat_machine::Coscheduler) plans the owners: the same code as in the
+//! simulator. Wake-ups never preempt a thread of the same program, and in class batch no thread
+//! (Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems*, 2012, chapter 5).
+//! The slice of a thread is that of `sched_setattr(2)`, which the Linux machine sets.
+//!
+//! With [`Mode::Steered`] the scheduler schedules only threads of the policy `SCHED_EXT`. The
+//! machine gives the policy to the threads of admitted programs, with an entry in its journal.
+//! With [`Mode::All`] it schedules all threads of the time-sharing classes. No command offers this
+//! mode: it is loaded and unloaded in the tests, and passes no conformance suite yet.
+//!
+//! # Invariants
+//!
+//! 1. No CPU is idle while a thread that may run there waits, except for a quota
+//!    (`no_cpu_idles_while_a_thread_that_may_run_there_waits`).
+//! 2. While a thread of the owner of a CPU waits that may run there, the CPU runs no thread of
+//!    another group (`no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits`).
+//! 3. No thread waits for much longer than 5 s (`no_thread_starves`).
+//! 4. Competing groups get CPU time in the ratio of their weights
+//!    (`groups_get_cpu_time_by_their_weights`).
+//! 5. Each planted fault in the decisions violates an invariant (`planted_faults_are_detected`).
+//! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
+//!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
+//!
+//! # Failure
+//!
+//! [`Error`] includes what the user can do. The kernel removes the scheduler if a thread waits for
+//! 30 s, and returns all threads to the default scheduler;
+//! [`failure`](corebeat_machine::Scheduler::failure) reports this, and later actions are refused.
+//!
+//! # Limits
+//!
+//! - With [`Mode::Steered`], threads of other programs have precedence: the kernel runs a thread of
+//!   `SCHED_EXT` only on a CPU where no thread of the default scheduler waits, except for a small
+//!   reserve in new kernels. Steer all programs that compete.
+//! - At most 63 programs and 512 CPUs.
+//! - A quota is exceeded by at most a slice of 0.5 ms on each CPU, which counts in the next period.
+//! - Turns end at most a reading (a fifth of a turn, at most 20 ms) after the last thread of a set
+//!   has ended; until then other programs fill the CPUs of the set.
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
+#[cfg(not(feature = "bpf"))]
+mod absent;
+mod availability;
+mod error;
+#[cfg(feature = "bpf")]
+mod group;
+#[cfg(feature = "bpf")]
+mod keeper;
+#[cfg(feature = "bpf")]
+mod loaded;
+#[cfg(feature = "bpf")]
+mod scheduler;
+#[cfg(any(feature = "bpf", test))]
+mod state;
+#[cfg(any(feature = "bpf", test))]
+mod turn;
+#[cfg(test)]
+mod twin;
+
+#[cfg(not(feature = "bpf"))]
+pub use absent::KernelScheduler;
+pub use availability::{check, loaded};
+pub use error::Error;
+#[cfg(feature = "bpf")]
+pub use group::GroupState;
+#[cfg(feature = "bpf")]
+pub use loaded::Groups;
+#[cfg(feature = "bpf")]
+pub use scheduler::KernelScheduler;
+
+/// Threads that the scheduler schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The threads of the programs that are admitted; all others keep the default scheduler.
+    Steered,
+    /// All threads of the time-sharing classes of the host.
+    All,
+}

@@ -1,0 +1,182 @@
+//! The scheduler in the kernel: its object, its tables and its programs.
+
+use crate::group::{GroupState, Request};
+use crate::state::{Counter, NO_GROUP};
+use crate::{Error, Mode};
+use corebeat_machine::Turns;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramInput, set_print,
+};
+use std::ffi::OsStr;
+use std::sync::{Mutex, PoisonError};
+
+/// The compiled scheduler (`bpf/corebeat.bpf.c`).
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/corebeat.bpf.o"));
+
+/// Largest number of bytes of messages of the kernel in an error.
+const MESSAGES_MAX: usize = 2500;
+
+/// Messages of libbpf while the scheduler is loaded.
+static MESSAGES: Mutex<String> = Mutex::new(String::new());
+
+fn collect(_: PrintLevel, message: String) {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
+}
+
+/// A view of the groups in the kernel, for tests and measurements.
+#[derive(Debug)]
+pub struct Groups(MapHandle);
+
+impl Groups {
+    /// Returns the state of a group. `None` if the kernel has no group of this number.
+    pub fn read(&self, group: u32) -> Option<GroupState> {
+        let bytes = self.0.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        GroupState::read(&bytes, group)
+    }
+}
+
+/// The loaded scheduler. The kernel unloads it when the link is closed.
+pub(crate) struct Loaded {
+    _link: Link,
+    members: MapHandle,
+    groups: MapHandle,
+    accounts: MapHandle,
+    owners: MapHandle,
+    end: MapHandle,
+    /// For its programs, one call at a time.
+    object: Mutex<Object>,
+}
+
+impl Loaded {
+    pub(crate) fn load(mode: Mode) -> Result<Loaded, Error> {
+        MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let before = set_print(Some((PrintLevel::Warn, collect)));
+        let loaded = Loaded::attach(mode);
+        set_print(before);
+        loaded.map_err(|e| {
+            let messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
+            // The last messages state the reason; those before are the trace of the verifier.
+            let start = messages.len().saturating_sub(MESSAGES_MAX);
+            let start = (start..=messages.len()).find(|at| messages.is_char_boundary(*at));
+            let last = messages[start.unwrap_or(messages.len())..].trim().replace('\n', "; ");
+            match last.is_empty() {
+                true => Error::Load(e.to_string()),
+                false => Error::Load(format!("{e}: {last}")),
+            }
+        })
+    }
+
+    fn attach(mode: Mode) -> libbpf_rs::Result<Loaded> {
+        let (used, unused) = match mode {
+            Mode::Steered => ("corebeat_steered", "corebeat_all"),
+            Mode::All => ("corebeat_all", "corebeat_steered"),
+        };
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in open.maps_mut().filter(|map| map.name() == OsStr::new(unused)) {
+            map.set_autocreate(false)?;
+        }
+        let mut object = open.load()?;
+        // Since Linux 7.1 other programs than those of the scheduler must be associated with it.
+        // Older kernels have no such call and need none.
+        let operations = object.maps().find(|map| map.name() == OsStr::new(used));
+        for program in object.progs_mut() {
+            let is_call = ["set_group", "set_owners"].iter().any(|name| program.name() == *name);
+            if let Some(operations) = operations.as_ref().filter(|_| is_call) {
+                let _ = program.assoc_struct_ops(operations);
+            }
+        }
+        let handle = |name: &str| {
+            let map = object.maps().find(|map| map.name() == OsStr::new(name));
+            MapHandle::try_from(&map.ok_or_else(|| missing(name))?)
+        };
+        let (members, groups) = (handle("members")?, handle(".data.groups")?);
+        let (accounts, owners, end) =
+            (handle("accounts")?, handle("owners")?, handle(".data.end")?);
+        let mut operations = object.maps_mut().find(|map| map.name() == OsStr::new(used));
+        let link = operations.as_mut().ok_or_else(|| missing(used))?.attach_struct_ops()?;
+        Ok(Loaded {
+            _link: link,
+            members,
+            groups,
+            accounts,
+            owners,
+            end,
+            object: Mutex::new(object),
+        })
+    }
+
+    /// Runs a program of the object once.
+    fn call(&self, name: &str, context: &mut [u8]) -> Result<(), Error> {
+        let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = object.progs_mut().find(|program| program.name() == OsStr::new(name));
+        let program = program.ok_or_else(|| request(missing(name)))?;
+        let context_in = (!context.is_empty()).then_some(context);
+        let output = program.test_run(ProgramInput { context_in, ..ProgramInput::default() });
+        match output.map_err(request)?.return_value {
+            0 => Ok(()),
+            code => Err(Error::Request(format!("{name} returned {code}"))),
+        }
+    }
+
+    /// Sets the settings of a group.
+    pub(crate) fn set_group(&self, group: u32, settings: Request) -> Result<(), Error> {
+        self.call("set_group", &mut settings.bytes(group))
+    }
+
+    /// Assigns a thread to a group, from the moment on at which it enters the class of the
+    /// scheduler or wakes up.
+    pub(crate) fn add_member(&self, tid: u32, group: u32) -> Result<(), Error> {
+        let (tid, group) = (tid.to_ne_bytes(), group.to_ne_bytes());
+        self.members.update(&tid, &group, MapFlags::ANY).map_err(request)
+    }
+
+    /// Returns a view of the groups.
+    pub(crate) fn groups(&self) -> Result<Groups, Error> {
+        let copy = MapHandle::try_from(&self.groups).map_err(request)?;
+        Ok(Groups(copy))
+    }
+
+    /// Returns the runnable threads of each group.
+    pub(crate) fn counters(&self) -> Result<Vec<Counter>, Error> {
+        let bytes = self.groups.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(request)?;
+        Ok(Counter::read(&bytes.unwrap_or_default()))
+    }
+
+    /// Sets the groups that own CPUs.
+    pub(crate) fn set_owners(
+        &self,
+        owners: impl Iterator<Item = (u32, Option<u32>)>,
+    ) -> Result<(), Error> {
+        for (cpu, owner) in owners {
+            let owner = owner.unwrap_or(NO_GROUP).to_ne_bytes();
+            self.owners.update(&cpu.to_ne_bytes(), &owner, MapFlags::ANY).map_err(request)?;
+        }
+        self.call("set_owners", &mut [])
+    }
+
+    /// Returns the turns of a group so far.
+    pub(crate) fn turns(&self, group: u32) -> Option<Turns> {
+        let bytes = self.accounts.lookup(&group.to_ne_bytes(), MapFlags::LOCK).ok()??;
+        let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(Turns { on_ns: number(16)?, together_ns: number(24)? })
+    }
+
+    /// Returns why the kernel has removed the scheduler, if it has.
+    pub(crate) fn end(&self) -> Option<String> {
+        let bytes = self.end.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let (kind, message) = bytes.split_at_checked(4)?;
+        if kind == [0; 4] {
+            return None;
+        }
+        let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+fn missing(name: &str) -> libbpf_rs::Error {
+    std::io::Error::other(format!("the object has no {name}")).into()
+}
+
+fn request(error: libbpf_rs::Error) -> Error {
+    Error::Request(error.to_string())
+}

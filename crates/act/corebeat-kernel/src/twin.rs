@@ -1,0 +1,731 @@
+//! The decisions of the scheduler under a simulated kernel: random programs, CPUs, weights, quotas
+//! and turns. The functions are those of `bpf/decision.h`, compiled as plain C; `World` has the
+//! rest of `bpf/corebeat.bpf.c`.
+
+use crate::state::{GROUP_IS_BATCH, GROUP_IS_IDLE, GROUP_IS_SET, NO_GROUP, QUOTA_PERIOD_NS};
+use fastrand::Rng;
+
+/// `struct group`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    vtime_ns: u64,
+    floor_ns: u64,
+    runnable: u64,
+    runnable_base_ns: u64,
+    ran_ns: u64,
+    weight: u64,
+    quota_ns: u64,
+    used_ns: u64,
+    period: u64,
+    flags: u32,
+    unused: u32,
+}
+
+/// `struct cpu`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct CpuState {
+    owner: u32,
+    group: u32,
+    is_claimed: u32,
+    unused: u32,
+}
+
+unsafe extern "C" {
+    fn twin_charge_ns(ran_ns: u64, weight: u64, runnable: u64) -> u64;
+    fn twin_quota_used_ns(group: *const Group, now_ns: u64) -> u64;
+    fn twin_is_capped(group: *const Group, now_ns: u64) -> i32;
+    fn twin_slice_ns(group: *const Group, requested_ns: u64, now_ns: u64) -> u64;
+    fn twin_pick(groups: *const Group, count: u32, owner: u32, waiting: u64, now_ns: u64) -> u32;
+    fn twin_continues(
+        groups: *const Group,
+        id: u32,
+        own_ns: u64,
+        next: u32,
+        next_ns: u64,
+        owner: u32,
+    ) -> i32;
+    fn twin_preempts(groups: *const Group, woken: u32, run: u32, owner: u32) -> i32;
+    fn twin_woken_vtime_ns(vtime_ns: u64, latest_ns: u64) -> u64;
+    fn twin_is_victim(cpu: *const CpuState, set: u32) -> i32;
+    fn twin_set_state(cpus: *const CpuState, count: u32, set: u32, runnable: u64) -> u32;
+}
+
+/// A planted fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The owner of a CPU has no precedence.
+    OwnerIgnored,
+    /// A thread of the owner that wakes up interrupts no CPU.
+    VictimIgnored,
+    /// Two threads that wake up at once interrupt the same CPU.
+    ClaimIgnored,
+    /// Quotas do not count.
+    QuotaIgnored,
+    /// CPU time is not divided by the weight.
+    WeightIgnored,
+    /// A thread keeps its CPU for ever.
+    NeverReplaced,
+    /// A queue is not searched for threads that wait for long.
+    StarvationIgnored,
+    /// A thread that wakes up starts no idle CPU.
+    IdleIgnored,
+    /// A group that sleeps collects credit.
+    CreditKept,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::OwnerIgnored,
+    Fault::VictimIgnored,
+    Fault::ClaimIgnored,
+    Fault::QuotaIgnored,
+    Fault::WeightIgnored,
+    Fault::NeverReplaced,
+    Fault::StarvationIgnored,
+    Fault::IdleIgnored,
+    Fault::CreditKept,
+];
+
+/// Step of the simulated time, in nanoseconds.
+const STEP_NS: u64 = 500_000;
+const REFILL_STEPS: u64 = 20;
+const SEARCH_NS: u64 = 100_000_000;
+const STARVATION_NS: u64 = crate::state::STARVATION_NS;
+/// Longest permitted wait of a thread: the bound of the scheduler, and the time until a CPU has
+/// served each of the threads that wait for so long.
+const WAIT_NS_MAX: u64 = 2 * STARVATION_NS;
+/// Largest permitted error of the ratio of the CPU times of two groups.
+const RATIO_ERROR_MAX: f64 = 0.1;
+/// Largest CPU time of a group beyond its quota, for each CPU, in nanoseconds.
+const QUOTA_EXCESS_NS: u64 = 2_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Asleep { until_ns: u64 },
+    Queued,
+    On(usize),
+}
+
+#[derive(Debug, Clone)]
+struct Thread {
+    group: u32,
+    /// A bit for each CPU on which the thread may run.
+    allowed: u64,
+    weight: u64,
+    /// Time for which the thread runs before it sleeps; `None` for always.
+    burst_ns: Option<u64>,
+    sleep_ns: u64,
+    left_ns: u64,
+    vtime_ns: u64,
+    started_ns: u64,
+    queued_ns: u64,
+    slice_ns: u64,
+    /// Whether the thread runs because it has waited for too long.
+    has_starved: bool,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct World {
+    fault: Fault,
+    now_ns: u64,
+    groups: Vec<Group>,
+    cpus: Vec<CpuState>,
+    current: Vec<Option<usize>>,
+    threads: Vec<Thread>,
+    latest_ns: u64,
+    searched_ns: Vec<u64>,
+    kicked: Vec<usize>,
+    /// Turns: the group that owns all CPUs, in rotation.
+    turns: Vec<u32>,
+    turn_ns: u64,
+    violations: Vec<String>,
+}
+
+impl World {
+    fn new(cpus: usize, groups: Vec<Group>, threads: Vec<Thread>, fault: Fault) -> World {
+        let cpu = CpuState { owner: NO_GROUP, group: NO_GROUP, is_claimed: 0, unused: 0 };
+        World {
+            fault,
+            now_ns: 1_000_000_000,
+            groups,
+            cpus: vec![cpu; cpus],
+            current: vec![None; cpus],
+            threads,
+            latest_ns: 0,
+            searched_ns: vec![0; cpus],
+            kicked: vec![],
+            turns: vec![],
+            turn_ns: 50_000_000,
+            violations: vec![],
+        }
+    }
+
+    fn is_capped(&self, group: u32) -> bool {
+        // SAFETY: the pointer refers to a group that lives through the call.
+        let is = unsafe { twin_is_capped(&self.groups[group as usize], self.now_ns) } != 0;
+        is && self.fault != Fault::QuotaIgnored
+    }
+
+    fn slice(&self, group: u32) -> u64 {
+        // SAFETY: as above.
+        unsafe { twin_slice_ns(&self.groups[group as usize], 0, self.now_ns) }
+    }
+
+    fn pick(&self, owner: u32, waiting: u64) -> u32 {
+        let owner = if self.fault == Fault::OwnerIgnored { NO_GROUP } else { owner };
+        let mut groups = self.groups.clone();
+        if self.fault == Fault::QuotaIgnored {
+            groups.iter_mut().for_each(|g| g.quota_ns = 0);
+        }
+        // SAFETY: the pointer refers to as many groups as the second argument states.
+        unsafe { twin_pick(groups.as_ptr(), groups.len() as u32, owner, waiting, self.now_ns) }
+    }
+
+    fn woken_vtime(&self, vtime_ns: u64, latest_ns: u64) -> u64 {
+        if self.fault == Fault::CreditKept {
+            return vtime_ns;
+        }
+        // SAFETY: a function of numbers.
+        unsafe { twin_woken_vtime_ns(vtime_ns, latest_ns) }
+    }
+
+    fn may_run(&self, thread: usize, cpu: usize) -> bool {
+        self.threads[thread].allowed & (1 << cpu) != 0
+    }
+
+    /// The waiting threads of a group, by virtual time.
+    fn queue(&self, group: u32) -> Vec<usize> {
+        let waits =
+            |t: &usize| self.threads[*t].group == group && self.threads[*t].place == Place::Queued;
+        let mut queue: Vec<usize> = (0..self.threads.len()).filter(waits).collect();
+        queue.sort_by_key(|&t| self.threads[t].vtime_ns);
+        queue
+    }
+
+    fn waiting(&self) -> u64 {
+        let queued = self.threads.iter().filter(|t| t.place == Place::Queued);
+        queued.fold(0, |bits, t| bits | 1 << t.group)
+    }
+
+    /// `settle`.
+    fn settle(&mut self, t: usize) {
+        let now_ns = self.now_ns;
+        let thread = &mut self.threads[t];
+        let ran_ns = now_ns - thread.started_ns;
+        thread.started_ns = now_ns;
+        let group = &mut self.groups[thread.group as usize];
+        let own = if group.flags & GROUP_IS_BATCH != 0 { 100 } else { thread.weight };
+        let weight = if self.fault == Fault::WeightIgnored { 100 } else { group.weight };
+        // SAFETY: functions of numbers, and a pointer to a group that lives through the call.
+        unsafe {
+            thread.vtime_ns += twin_charge_ns(ran_ns, own, 1);
+            group.vtime_ns += twin_charge_ns(ran_ns, weight, group.runnable);
+            group.ran_ns += ran_ns;
+            if group.quota_ns > 0 {
+                let period = now_ns / QUOTA_PERIOD_NS;
+                if period > group.period {
+                    group.used_ns = twin_quota_used_ns(group, now_ns);
+                    group.period = period;
+                }
+                group.used_ns += ran_ns;
+            }
+        }
+    }
+
+    /// `advance`.
+    fn advance(&mut self, t: usize) {
+        let thread = &self.threads[t];
+        let group = &mut self.groups[thread.group as usize];
+        group.floor_ns = group.floor_ns.max(thread.vtime_ns);
+        self.latest_ns = self.latest_ns.max(group.vtime_ns);
+    }
+
+    /// `running`.
+    fn start(&mut self, t: usize, cpu: usize) {
+        let slice_ns = self.slice(self.threads[t].group);
+        let thread = &mut self.threads[t];
+        thread.place = Place::On(cpu);
+        thread.started_ns = self.now_ns;
+        thread.slice_ns = slice_ns;
+        thread.has_starved = false;
+        self.cpus[cpu].group = thread.group;
+        self.advance(t);
+        self.current[cpu] = Some(t);
+    }
+
+    /// `stopping`.
+    fn stop(&mut self, t: usize, cpu: usize) {
+        self.settle(t);
+        self.cpus[cpu].group = NO_GROUP;
+        self.current[cpu] = None;
+    }
+
+    fn kick(&mut self, cpu: usize) {
+        if !self.kicked.contains(&cpu) {
+            self.kicked.push(cpu);
+        }
+    }
+
+    /// `enqueue`.
+    fn enqueue(&mut self, t: usize, wakes: bool) {
+        let group = self.threads[t].group;
+        let floor_ns = self.groups[group as usize].floor_ns;
+        let vtime_ns = match wakes {
+            true => self.woken_vtime(self.threads[t].vtime_ns, floor_ns),
+            false => self.threads[t].vtime_ns,
+        };
+        let now_ns = self.now_ns;
+        let thread = &mut self.threads[t];
+        (thread.vtime_ns, thread.queued_ns, thread.place) = (vtime_ns, now_ns, Place::Queued);
+        if self.is_capped(group) {
+            return;
+        }
+        if self.groups[group as usize].flags & GROUP_IS_SET != 0 {
+            let victim = (0..self.cpus.len()).find(|&cpu| {
+                let mut state = self.cpus[cpu];
+                if self.fault == Fault::ClaimIgnored {
+                    state.is_claimed = 0;
+                }
+                // SAFETY: the pointer refers to a state that lives through the call.
+                let is = unsafe { twin_is_victim(&state, group) } != 0;
+                is && self.may_run(t, cpu) && self.fault != Fault::VictimIgnored
+            });
+            if let Some(cpu) = victim {
+                self.cpus[cpu].is_claimed = 1;
+                self.kick(cpu);
+                return;
+            }
+        }
+        let is_idle = |cpu: &usize| self.current[*cpu].is_none() && !self.kicked.contains(cpu);
+        let idle = (0..self.cpus.len()).filter(is_idle).find(|&cpu| self.may_run(t, cpu));
+        if let Some(cpu) = idle {
+            if self.fault != Fault::IdleIgnored {
+                self.kick(cpu);
+            }
+            return;
+        }
+        let last = t % self.cpus.len();
+        let run = self.cpus[last].group;
+        if wakes && run != NO_GROUP {
+            // SAFETY: both numbers are below that of the groups.
+            let preempts =
+                unsafe { twin_preempts(self.groups.as_ptr(), group, run, self.cpus[last].owner) };
+            if preempts != 0 {
+                self.kick(last);
+            }
+        }
+    }
+
+    fn take(&mut self, group: u32, cpu: usize) -> bool {
+        let found = self.queue(group).into_iter().find(|&t| self.may_run(t, cpu));
+        if let Some(t) = found {
+            let prev = self.current[cpu];
+            if let Some(prev) = prev {
+                self.stop(prev, cpu);
+            }
+            self.start(t, cpu);
+            if let Some(prev) = prev {
+                self.enqueue(prev, false);
+            }
+        }
+        found.is_some()
+    }
+
+    fn take_starving(&mut self, cpu: usize) -> bool {
+        if self.fault == Fault::StarvationIgnored || self.now_ns < self.searched_ns[cpu] + SEARCH_NS
+        {
+            return false;
+        }
+        self.searched_ns[cpu] = self.now_ns;
+        let takes = (0..self.groups.len() as u32).any(|group| {
+            let first = self.queue(group).first().copied();
+            first.is_some_and(|t| self.now_ns - self.threads[t].queued_ns > STARVATION_NS)
+                && self.take(group, cpu)
+        });
+        if let Some(t) = self.current[cpu].filter(|_| takes) {
+            self.threads[t].has_starved = true;
+        }
+        takes
+    }
+
+    /// `dispatch`.
+    fn dispatch(&mut self, cpu: usize) {
+        self.cpus[cpu].is_claimed = 0;
+        let owner = self.cpus[cpu].owner;
+        let mut waiting = self.waiting();
+        let prev = self.current[cpu];
+        let mut prev_group = NO_GROUP;
+        if let Some(t) = prev {
+            self.settle(t);
+            if !self.is_capped(self.threads[t].group) {
+                prev_group = self.threads[t].group;
+            }
+        }
+        if waiting != 0 && self.take_starving(cpu) {
+            return;
+        }
+        for _ in 0..self.groups.len() {
+            let next = self.pick(owner, waiting);
+            if next == NO_GROUP {
+                break;
+            }
+            if let Some(t) = prev.filter(|_| prev_group != NO_GROUP) {
+                let next_ns =
+                    self.queue(next).first().map_or(u64::MAX, |&t| self.threads[t].vtime_ns);
+                let own_ns = self.threads[t].vtime_ns;
+                let groups = self.groups.as_ptr();
+                // SAFETY: both numbers are below that of the groups.
+                let continues =
+                    unsafe { twin_continues(groups, prev_group, own_ns, next, next_ns, owner) };
+                if continues != 0 || self.fault == Fault::NeverReplaced {
+                    break;
+                }
+            }
+            if self.take(next, cpu) {
+                return;
+            }
+            waiting &= !(1 << next);
+        }
+        match prev {
+            Some(t) if prev_group != NO_GROUP => {
+                self.advance(t);
+                self.threads[t].slice_ns = self.slice(prev_group);
+            }
+            Some(t) => {
+                self.stop(t, cpu);
+                self.enqueue(t, false);
+            }
+            None => {}
+        }
+    }
+
+    /// `runnable`, and `select_cpu`.
+    fn wake(&mut self, t: usize) {
+        let id = self.threads[t].group;
+        let vtime_ns = self.woken_vtime(self.groups[id as usize].vtime_ns, self.latest_ns);
+        let group = &mut self.groups[id as usize];
+        if group.runnable == 0 {
+            group.vtime_ns = vtime_ns;
+        }
+        group.runnable += 1;
+        self.threads[t].left_ns = self.threads[t].burst_ns.unwrap_or(u64::MAX);
+        let owned = |cpu: &usize| self.cpus[*cpu].owner == id;
+        let is_free = |cpu: &usize| {
+            self.current[*cpu].is_none() && !self.kicked.contains(cpu) && self.may_run(t, *cpu)
+        };
+        let all = 0..self.cpus.len();
+        let idle = all.clone().filter(owned).find(is_free).or_else(|| all.clone().find(is_free));
+        match idle.filter(|_| !self.is_capped(id) && self.fault != Fault::IdleIgnored) {
+            Some(cpu) => self.start(t, cpu),
+            None => self.enqueue(t, true),
+        }
+    }
+
+    fn step(&mut self) {
+        self.now_ns += STEP_NS;
+        for cpu in 0..self.cpus.len() {
+            let Some(t) = self.current[cpu] else { continue };
+            let thread = &mut self.threads[t];
+            thread.left_ns = thread.left_ns.saturating_sub(STEP_NS);
+            thread.slice_ns = thread.slice_ns.saturating_sub(STEP_NS);
+            if thread.left_ns == 0 {
+                self.stop(t, cpu);
+                let thread = &mut self.threads[t];
+                thread.place = Place::Asleep { until_ns: self.now_ns + thread.sleep_ns };
+                self.groups[thread.group as usize].runnable -= 1;
+                self.kick(cpu);
+            } else if thread.slice_ns == 0 {
+                self.kick(cpu);
+            }
+        }
+        for t in 0..self.threads.len() {
+            if matches!(self.threads[t].place, Place::Asleep { until_ns } if until_ns <= self.now_ns)
+            {
+                self.wake(t);
+            }
+        }
+        if !self.turns.is_empty() && self.now_ns.is_multiple_of(self.turn_ns) {
+            let turn = (self.now_ns / self.turn_ns) as usize % self.turns.len();
+            for cpu in 0..self.cpus.len() {
+                self.cpus[cpu].owner = self.turns[turn];
+                self.kick(cpu);
+            }
+        }
+        if (self.now_ns / STEP_NS).is_multiple_of(REFILL_STEPS) {
+            (0..self.cpus.len()).filter(|&c| self.current[c].is_none()).for_each(|c| {
+                if !self.kicked.contains(&c) {
+                    self.kicked.push(c);
+                }
+            });
+        }
+        // Each dispatch may interrupt further CPUs.
+        for _ in 0..4 * self.cpus.len() {
+            let Some(cpu) = self.kicked.pop() else { break };
+            self.dispatch(cpu);
+        }
+        self.check();
+    }
+
+    fn violate(&mut self, what: String) {
+        if self.violations.len() < 5 {
+            self.violations.push(format!("at {} ms: {what}", self.now_ns / 1_000_000));
+        }
+    }
+
+    /// The invariants at each moment.
+    fn check(&mut self) {
+        for t in 0..self.threads.len() {
+            let thread = self.threads[t].clone();
+            if thread.place != Place::Queued {
+                continue;
+            }
+            let waited_ns = self.now_ns - thread.queued_ns;
+            let group = self.groups[thread.group as usize];
+            if waited_ns > WAIT_NS_MAX && group.quota_ns == 0 {
+                self.violate(format!("thread {t} starves"));
+            }
+            // A quota that permits running again is detected at the next refill.
+            let may = group.quota_ns == 0;
+            for cpu in (0..self.cpus.len()).filter(|&cpu| may && thread.allowed & (1 << cpu) != 0) {
+                let state = self.cpus[cpu];
+                if state.group == NO_GROUP {
+                    self.violate(format!("CPU {cpu} is idle while thread {t} waits"));
+                }
+                let runs = self.current[cpu].map(|t| &self.threads[t]);
+                // A thread that starved runs for one slice.
+                let is_served = runs.is_some_and(|r| r.has_starved);
+                if state.owner == thread.group && state.group != thread.group && !is_served {
+                    self.violate(format!(
+                        "CPU {cpu} runs {} while {t} of its owner waits",
+                        state.group
+                    ));
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, ns: u64) {
+        let end_ns = self.now_ns + ns;
+        let before: Vec<u64> = self.groups.iter().map(|g| g.ran_ns).collect();
+        while self.now_ns < end_ns && self.violations.is_empty() {
+            self.step();
+        }
+        for (id, before_ns) in before.into_iter().enumerate() {
+            let group = self.groups[id];
+            let most_ns = group.quota_ns * ns.div_ceil(QUOTA_PERIOD_NS)
+                + QUOTA_EXCESS_NS * self.cpus.len() as u64;
+            if group.quota_ns > 0 && group.ran_ns - before_ns > most_ns {
+                self.violate(format!("group {id} exceeds its quota"));
+            }
+        }
+    }
+}
+
+fn thread(group: u32, cpus: usize) -> Thread {
+    Thread {
+        group,
+        allowed: (1 << cpus) - 1,
+        weight: 100,
+        burst_ns: None,
+        sleep_ns: 0,
+        left_ns: 0,
+        vtime_ns: 0,
+        started_ns: 0,
+        queued_ns: 0,
+        slice_ns: 0,
+        has_starved: false,
+        place: Place::Asleep { until_ns: 0 },
+    }
+}
+
+/// A random world: up to eight CPUs, and five programs of up to six threads.
+fn random(seed: u64, fault: Fault) -> World {
+    let rng = &mut Rng::with_seed(seed);
+    let (cpus, programs) = (rng.usize(1..=8), rng.u32(1..=5));
+    let takes_turns = rng.bool();
+    let mut groups = vec![Group::default()];
+    let mut threads = vec![];
+    for group in 1..=programs {
+        let weight = if rng.bool() { 0 } else { [1, 20, 100, 500, 10_000][rng.usize(0..5)] };
+        let flags = match rng.u32(0..6) {
+            _ if takes_turns && rng.bool() => GROUP_IS_SET,
+            0 => GROUP_IS_IDLE,
+            1 => GROUP_IS_BATCH,
+            _ => 0,
+        };
+        let quota_ns = match rng.u32(0..5) {
+            0 => rng.u64(1..=cpus as u64 * 10) * 10_000_000,
+            _ => 0,
+        };
+        groups.push(Group { weight, flags, quota_ns, period: 10, ..Group::default() });
+        for _ in 0..rng.u32(1..=6) {
+            let mut thread = thread(group, cpus);
+            if rng.u32(0..4) == 0 {
+                thread.allowed = 1 << rng.usize(0..cpus);
+            }
+            thread.weight = [15, 100, 300][rng.usize(0..3)];
+            if rng.bool() {
+                thread.burst_ns = Some(rng.u64(1..20) * STEP_NS);
+                thread.sleep_ns = rng.u64(0..40) * STEP_NS;
+            }
+            threads.push(thread);
+        }
+    }
+    let mut world = World::new(cpus, groups, threads, fault);
+    let is_set = |group: &u32| world.groups[*group as usize].flags & GROUP_IS_SET != 0;
+    world.turns = (1..=programs).filter(is_set).collect();
+    world.turn_ns = rng.u64(10..400) * 10 * STEP_NS;
+    world
+}
+
+/// Number of random worlds of a test, and the simulated time of each.
+const WORLDS: u64 = 60;
+const RANDOM_NS: u64 = 2_000_000_000;
+
+/// Runs random worlds, and returns the first violation with its seed.
+fn first_violation(fault: Fault, ns: u64) -> Option<String> {
+    (0..WORLDS).find_map(|seed| {
+        let mut world = random(seed, fault);
+        world.run(ns);
+        world.violations.first().map(|what| format!("{what} (random({seed}, Fault::{fault:?}))"))
+    })
+}
+
+/// Two programs on `cpus` CPUs with these weights and numbers of threads, which always run.
+fn pair(cpus: usize, weights: [u64; 2], counts: [usize; 2], fault: Fault) -> World {
+    let group = |weight| Group { weight, ..Group::default() };
+    let groups = vec![Group::default(), group(weights[0]), group(weights[1])];
+    let threads = |id: u32| (0..counts[id as usize - 1]).map(move |_| thread(id, cpus));
+    World::new(cpus, groups, threads(1).chain(threads(2)).collect(), fault)
+}
+
+/// The error of the ratio of two programs that compete for 4 s, relative to their weights.
+fn ratio_error(weights: [u64; 2], counts: [usize; 2], fault: Fault) -> f64 {
+    let mut world = pair(2, weights, counts, fault);
+    world.run(4_000_000_000);
+    let ratio = world.groups[1].ran_ns as f64 / world.groups[2].ran_ns as f64;
+    let expected = match weights {
+        [0, 0] => counts[0] as f64 / counts[1] as f64,
+        [a, b] => a as f64 / b as f64,
+    };
+    (ratio / expected - 1.0).abs()
+}
+
+/// A program of weight 1 beside one of weight 10,000, and a thread that only one CPU may run whose
+/// other threads run elsewhere: without a search both would wait for minutes.
+fn starving(fault: Fault) -> World {
+    let mut world = pair(1, [1, 10_000], [2, 1], fault);
+    world.threads[1].allowed = 1;
+    world
+}
+
+/// A program that sleeps for 600 ms and then computes for 100 ms, in turn, beside another one.
+/// Returns the share of the sleeper in the times when both compete.
+fn share_of_a_sleeper(fault: Fault) -> f64 {
+    let mut world = pair(1, [0, 0], [1, 1], fault);
+    world.threads[0].burst_ns = Some(100_000_000);
+    world.threads[0].sleep_ns = 600_000_000;
+    let (mut both_ns, mut ran_ns) = (0, 0);
+    for _ in 0..8_000 {
+        let before_ns = world.groups[1].ran_ns;
+        let competes = !matches!(world.threads[0].place, Place::Asleep { .. });
+        world.step();
+        if competes {
+            both_ns += STEP_NS;
+            ran_ns += world.groups[1].ran_ns - before_ns;
+        }
+    }
+    ran_ns as f64 / both_ns as f64
+}
+
+#[test]
+fn no_cpu_idles_while_a_thread_that_may_run_there_waits() {
+    assert_eq!(first_violation(Fault::None, RANDOM_NS), None);
+}
+
+#[test]
+fn no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits() {
+    // Two programs of four threads, which block often and take turns, beside one without a set.
+    for seed in 0..20 {
+        let rng = &mut Rng::with_seed(seed);
+        let set = Group { flags: GROUP_IS_SET, ..Group::default() };
+        let groups = vec![Group::default(), set, set, Group::default()];
+        let blocks = |group| {
+            let burst_ns = Some(rng.u64(1..12) * STEP_NS);
+            Thread { burst_ns, sleep_ns: rng.u64(0..12) * STEP_NS, ..thread(group, 4) }
+        };
+        let threads = (0..12).map(|t| 1 + t / 4).map(blocks).collect();
+        let mut world = World::new(4, groups, threads, Fault::None);
+        world.turns = vec![1, 2];
+        world.run(RANDOM_NS);
+        assert_eq!(world.violations, Vec::<String>::new(), "seed {seed}");
+        assert!(world.groups.iter().skip(1).all(|group| group.ran_ns > RANDOM_NS / 20));
+    }
+}
+
+#[test]
+fn no_thread_starves() {
+    let mut world = starving(Fault::None);
+    world.run(25_000_000_000);
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn groups_get_cpu_time_by_their_weights() {
+    for (weights, counts) in [
+        ([100, 100], [2, 2]),
+        ([300, 100], [2, 2]),
+        ([100, 900], [3, 8]),
+        ([250, 100], [8, 2]),
+        ([0, 0], [3, 6]),
+    ] {
+        let error = ratio_error(weights, counts, Fault::None);
+        assert!(error < RATIO_ERROR_MAX, "{weights:?} {counts:?}: {error}");
+    }
+    let share = share_of_a_sleeper(Fault::None);
+    assert!((0.4..0.6).contains(&share), "{share}");
+}
+
+#[test]
+fn planted_faults_are_detected() {
+    for fault in FAULTS {
+        let detects = first_violation(fault, RANDOM_NS).is_some()
+            || {
+                let mut world = starving(fault);
+                world.run(25_000_000_000);
+                !world.violations.is_empty()
+            }
+            || ratio_error([300, 100], [2, 2], fault) > RATIO_ERROR_MAX
+            || !(0.4..0.6).contains(&share_of_a_sleeper(fault));
+        assert!(detects, "{fault:?} violates no invariant");
+    }
+}
+
+#[test]
+fn layouts_agree() {
+    assert_eq!(size_of::<Group>(), crate::state::GROUP_BYTES);
+    let mut group = Group { runnable: 3, runnable_base_ns: 5, ..Group::default() };
+    group.unused = 0;
+    // SAFETY: a structure of numbers without padding.
+    let bytes: [u8; crate::state::GROUP_BYTES] = unsafe { std::mem::transmute(group) };
+    let counter = crate::state::Counter::read(&bytes)[0];
+    assert_eq!((counter.runnable, counter.base_ns), (3, 5));
+}
+
+#[test]
+fn set_is_together_unless_a_thread_waits_and_a_cpu_does_something_else() {
+    let cpu = |owner, group| CpuState { owner, group, is_claimed: 0, unused: 0 };
+    let state = |cpus: &[CpuState], runnable| {
+        // SAFETY: the pointer refers to as many states as the second argument states.
+        unsafe { twin_set_state(cpus.as_ptr(), cpus.len() as u32, 1, runnable) }
+    };
+    let half = [cpu(1, 1), cpu(1, 2)];
+    assert_eq!(state(&half, 1), 3, "the other CPU is filled");
+    assert_eq!(state(&half, 2), 1, "a thread waits");
+    assert_eq!(state(&[cpu(1, 1), cpu(1, 1)], 5), 3, "the set has all its CPUs");
+    assert_eq!(state(&half, 0), 0);
+    assert_eq!(state(&[cpu(2, 1)], 1), 0, "it is the turn of another set");
+}
