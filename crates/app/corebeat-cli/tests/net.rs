@@ -914,3 +914,20 @@ fn live_view_on_a_terminal_that_accepts_no_text_ends_by_a_signal() {
     assert_eq!(status.unwrap().signal(), Some(libc::SIGTERM)); // and the input is still open
     assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 5);
 }
+
+#[test]
+fn box_that_closes_standard_output_loses_no_record() {
+    let closing = r#"
+        #include <unistd.h>
+        #include "C4SNet.h"
+        void *dbl(void *hnd, c4snet_data_t *a, int n) {
+            close(1);
+            C4SNetOut(hnd, 1, a, 2 * n);
+            return hnd;
+        }
+    "#;
+    let folder = folder(&[("double.snet", DOUBLE), ("close.c", closing)]);
+    let done = net_with(&folder, &["run", "double.snet", "-b", "close.c"], &numbers(10));
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout).lines().count(), 10);
+}
