@@ -83,6 +83,26 @@ fn report_has_programs_heartbeats_and_decisions_of_ended_daemons() {
 }
 
 #[test]
+fn report_does_not_replace_the_history_that_it_reads() {
+    let place = Place::new();
+    fs::create_dir(place.path("history")).unwrap();
+    let history = place.path("history/history.redb");
+    fs::write(&history, "a history").unwrap();
+    fs::hard_link(&history, place.path("link")).unwrap();
+    let refused = [
+        (place.report(&["--html", "history/history.redb"]), "history/history.redb is named twice"),
+        (place.report(&["--html", "link"]), "history/history.redb and link are one file"),
+    ];
+    for (done, expected) in refused {
+        assert_refused(&done, 2, expected);
+    }
+    let mut of_state = command(place.0.path(), &["report", "--html", "link"]);
+    let of_state = of_state.env("COREBEAT_STATE_DIR", place.path("history")).output().unwrap();
+    assert_refused(&of_state, 2, "history.redb and link are one file");
+    assert_eq!(fs::read_to_string(history).unwrap(), "a history");
+}
+
+#[test]
 fn daemon_serves_without_a_history_that_cannot_be_written() {
     let place = Place::new();
     let args = ["daemon", "--socket", "socket", "--log", "warning", "--history", "/proc/history"];
