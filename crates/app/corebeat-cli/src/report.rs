@@ -12,10 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Options {
     /// Begin at this time: some time ago, such as 90s, 30m, 1h or 1d, or in UTC, such as
     /// 2026-11-26T10:00Z
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = moment)]
+    #[arg(
+        long, value_name = "TIME", default_value = "1h", value_parser = moment,
+        allow_hyphen_values = true
+    )]
     since: Moment,
     /// End at this time [default: now]
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     until: Option<Moment>,
     /// Report only programs of this name, with their heartbeats, claims and decisions
     #[arg(long, value_name = "NAME")]

@@ -121,7 +121,9 @@ fn report_without_a_history_or_a_period_is_refused() {
     assert_refused(&place.report(&[]), 2, "there is no history in history; start 'corebeat daemon");
     let never = place.report(&["--since", "5m", "--until", "1h"]);
     assert_refused(&never, 2, "is empty; write an earlier time with --since");
-    assert_refused(&place.report(&["--since", "yesterday"]), 2, "write a time ago such as 90s");
+    for wrong in [["--since", "yesterday"], ["--since", "-1s"], ["--until", "-1s"]] {
+        assert_refused(&place.report(&wrong), 2, "write a time ago such as 90s");
+    }
     fs::create_dir(place.path("history")).unwrap();
     fs::write(place.path("history/history.redb"), "another file").unwrap();
     assert_refused(&place.report(&[]), 1, "is damaged or no history");
