@@ -125,6 +125,24 @@ fn graphs_are_drawn_and_converted() {
 }
 
 #[test]
+fn what_a_file_of_pairs_leaves_out_is_reported() {
+    let rules = "CREATE (:A {x: 1})-[:R {y: 2}]->(:B); CREATE (:C)";
+    let folder = folder(&[("rules", rules), ("pairs", "CREATE (:Node {id: 'a'})-[:R]->(:Node)")]);
+    let run = |args: &[&str]| {
+        let done = corebeat(&folder, &[&["run"], args].concat());
+        printed(&done);
+        String::from_utf8(done.stderr).unwrap()
+    };
+    assert_eq!(
+        run(&["rules", "--output", "x.csv"]),
+        "corebeat: x.csv leaves out 1 node without edges, 2 types of nodes, 2 attributes; \
+         .graphml and .gxl keep them\n"
+    );
+    assert_eq!(run(&["rules", "--output", "x.graphml"]), "");
+    assert_eq!(run(&["pairs", "--output", "x.csv"]), "");
+}
+
+#[test]
 fn symmetric_matches_are_counted_once_with_the_threads_of_a_claim() {
     let folder = folder(&[("g.csv", "a,b\nb,c\nc,a"), ("q", "MATCH (a)--(b)--(c)--(a) RETURN a")]);
     for (options, expected) in [(&["--claim", "2"][..], 6), (&["--symmetric-once"], 1)] {

@@ -2,9 +2,9 @@
 
 use crate::print;
 use crate::report::{ReportOptions, Reporter};
-use crate::source::{GraphSource, RulesSource, failure, require_format, written};
+use crate::source::{GraphSource, RulesSource, failure, left_out, require_format, written};
 use clap::{Args, ValueEnum};
-use corebeat_command::{Done, Failure, Output, require_distinct};
+use corebeat_command::{Done, Failure, Output, print_line, require_distinct};
 use corebeat_rewrite::{
     Apply, Control, Error, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
 };
@@ -95,6 +95,10 @@ pub(crate) fn main(options: Options) -> Done {
     // The graph is consistent, also after an error.
     if let (Some(output), Some(path)) = (output, &options.output) {
         output.write(&written(&graph, path)?)?;
+        if let Some(left_out) = left_out(&graph, path) {
+            let path = path.display();
+            print_line(format_args!("{path} leaves out {left_out}; .graphml and .gxl keep them"));
+        }
     }
     result?;
     print::outcome(&total, time, &graph, options.json)?;
