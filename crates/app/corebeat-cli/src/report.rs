@@ -1,7 +1,7 @@
 //! `corebeat report`: what happened on this host in a period, from the history of the daemon.
 
-use corebeat_command::{Done, Failure, Output, print};
-use corebeat_history::{Error, Period, Report, read};
+use corebeat_command::{Done, Failure, Output, print, require_distinct};
+use corebeat_history::{Error, FILE, Period, Report, read};
 use corebeat_linux::state_dir;
 use corebeat_web::{Machine, parse_utc, utc};
 use std::path::PathBuf;
@@ -12,10 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Options {
     /// Begin at this time: some time ago, such as 90s, 30m, 1h or 1d, or in UTC, such as
     /// 2026-11-26T10:00Z
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = moment)]
+    #[arg(
+        long, value_name = "TIME", default_value = "1h", value_parser = moment,
+        allow_hyphen_values = true
+    )]
     since: Moment,
     /// End at this time [default: now]
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     until: Option<Moment>,
     /// Report only programs of this name, with their heartbeats, claims and decisions
     #[arg(long, value_name = "NAME")]
@@ -75,6 +78,8 @@ pub(crate) fn main(options: Options) -> Done {
         )));
     }
     let dir = options.history.map_or_else(state_dir, Ok)?;
+    let history = dir.join(FILE);
+    require_distinct([Some(&history), options.html.as_ref()].into_iter().flatten())?;
     let html = options.html.as_deref().map(Output::create_with_cleanup).transpose()?;
     let recorded = read(&dir, from_ms.saturating_add(1), to_ms).map_err(|e| match e {
         Error::Missing { .. } | Error::File { .. } => Failure::usage(e),

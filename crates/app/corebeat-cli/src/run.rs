@@ -252,7 +252,7 @@ pub(crate) fn main(options: Options) -> Done {
     let outputs = || options.report_file.iter().chain(&options.html);
     require_distinct(options.model.iter().chain(outputs()))?;
     for file in outputs() {
-        require_distinct_from_programs(programs.iter().map(|words| words[0].as_os_str()), file)?;
+        require_distinct_from_programs(programs.iter().map(Vec::as_slice), file)?;
     }
     let file = options.report_file.as_deref().map(Output::create).transpose()?;
     let html = options.html.as_deref().map(Output::create).transpose()?;

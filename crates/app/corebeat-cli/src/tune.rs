@@ -152,7 +152,7 @@ pub(crate) fn main(options: Options) -> Done {
     let outputs = || options.plot.iter().chain(&options.html);
     require_distinct(outputs())?;
     for file in outputs() {
-        require_distinct_from_programs([template.command[0].as_os_str()], file)?;
+        require_distinct_from_programs([template.command.as_slice()], file)?;
     }
     let plot = options.plot.as_deref().map(Output::create).transpose()?;
     let html = options.html.as_deref().map(Output::create).transpose()?;

@@ -1,14 +1,14 @@
 //! `corebeat net`, as a user runs it.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Action, Winsize, tcflow, tcsetwinsize};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Doubles numbers, and outputs those over 100 as `<big>`.
@@ -782,9 +782,10 @@ fn live_view_ended_by_a_signal_lets_out_what_is_in() {
 
 /// A pseudoterminal: the end of the user, and the end of the programs.
 fn terminal() -> (fs::File, fs::File) {
-    let front = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let front = openpt(flags).unwrap();
     unlockpt(&front).unwrap();
-    let back = ioctl_tiocgptpeer(&front, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let back = ioctl_tiocgptpeer(&front, flags).unwrap();
     let size = Winsize { ws_row: 12, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&back, size).unwrap();
     (front.into(), back.into())
@@ -825,4 +826,108 @@ fn live_view_on_a_terminal_shows_streams_until_a_key_ends_it() {
         assert!(child.wait().unwrap().success()); // and the input is still open
         assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 10);
     }
+}
+
+/// A live view on a terminal of its own session, and the pipe of its records, which go to `out`.
+fn live_in_a_session(folder: &TempDir, back: &fs::File, hang_up: libc::sighandler_t) -> Child {
+    let mut command = command(folder, &["draw", "rename.snet", "--live", "-o", "out"]);
+    let prepare = move || {
+        setsid()?;
+        ioctl_tiocsctty(std::io::stdout())?;
+        // SAFETY: neither action has a handler.
+        unsafe { libc::signal(libc::SIGHUP, hang_up) };
+        Ok(())
+    };
+    let copy = || back.try_clone().unwrap();
+    command.stdin(Stdio::piped()).stdout(copy()).stderr(copy());
+    // SAFETY: the hook makes system calls only.
+    unsafe { command.pre_exec(prepare) };
+    command.spawn().unwrap()
+}
+
+/// Sends five records through a view, until they have arrived.
+fn send_five(folder: &TempDir, records: &mut ChildStdin) {
+    records.write_all("{\"A\":\"x\"}\n".repeat(5).as_bytes()).unwrap();
+    until(|| fs::read_to_string(folder.path().join("out")).is_ok_and(|t| t.lines().count() == 5));
+}
+
+/// Waits until a condition holds, for a time that suffices on a busy machine.
+fn until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..100_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    }
+    panic!("the condition did not hold within five minutes");
+}
+
+/// Reads a terminal until it contains a text.
+fn read_until(front: &mut fs::File, wanted: &str) {
+    let (mut shown, mut piece) = (String::new(), [0; 4096]);
+    while !shown.contains(wanted) {
+        let read = front.read(&mut piece).unwrap();
+        shown += &String::from_utf8_lossy(&piece[..read]);
+    }
+}
+
+#[test]
+fn live_view_whose_terminal_is_closed_ends_by_the_signal_unless_ignored() {
+    for hang_up in [libc::SIG_DFL, libc::SIG_IGN] {
+        let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+        let (mut front, back) = terminal();
+        let mut child = live_in_a_session(&folder, &back, hang_up);
+        drop(back);
+        let mut records = child.stdin.take().unwrap();
+        send_five(&folder, &mut records);
+        read_until(&mut front, "STREAM");
+        drop(front);
+        let lines = || fs::read_to_string(folder.path().join("out")).unwrap().lines().count();
+        if hang_up == libc::SIG_DFL {
+            // The input is still open.
+            let status = child.wait().unwrap();
+            assert_eq!((status.signal(), lines()), (Some(libc::SIGHUP), 5), "{status}");
+        } else {
+            records.write_all(b"{\"A\":\"y\"}\n").unwrap();
+            drop(records);
+            let status = child.wait().unwrap();
+            assert_eq!((status.code(), lines()), (Some(0), 6), "{status}");
+        }
+    }
+}
+
+#[test]
+fn live_view_on_a_terminal_that_accepts_no_text_ends_by_a_signal() {
+    let folder = folder(&[("rename.snet", "net rename connect [{A} -> {B=A}];")]);
+    let (mut front, back) = terminal();
+    let mut child = live_in_a_session(&folder, &back, libc::SIG_DFL);
+    let mut records = child.stdin.take().unwrap();
+    read_until(&mut front, "STREAM");
+    tcflow(&back, Action::OOff).unwrap();
+    send_five(&folder, &mut records);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut status = None;
+    until(|| {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().signal(), Some(libc::SIGTERM)); // and the input is still open
+    assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap().lines().count(), 5);
+}
+
+#[test]
+fn box_that_closes_standard_output_loses_no_record() {
+    let closing = r#"
+        #include <unistd.h>
+        #include "C4SNet.h"
+        void *dbl(void *hnd, c4snet_data_t *a, int n) {
+            close(1);
+            C4SNetOut(hnd, 1, a, 2 * n);
+            return hnd;
+        }
+    "#;
+    let folder = folder(&[("double.snet", DOUBLE), ("close.c", closing)]);
+    let done = net_with(&folder, &["run", "double.snet", "-b", "close.c"], &numbers(10));
+    assert_ended(&done, 0);
+    assert_eq!(text(&done.stdout).lines().count(), 10);
 }

@@ -4,6 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -125,6 +126,24 @@ fn graphs_are_drawn_and_converted() {
 }
 
 #[test]
+fn what_a_file_of_pairs_leaves_out_is_reported() {
+    let rules = "CREATE (:A {x: 1})-[:R {y: 2}]->(:B); CREATE (:C)";
+    let folder = folder(&[("rules", rules), ("pairs", "CREATE (:Node {id: 'a'})-[:R]->(:Node)")]);
+    let run = |args: &[&str]| {
+        let done = corebeat(&folder, &[&["run"], args].concat());
+        printed(&done);
+        String::from_utf8(done.stderr).unwrap()
+    };
+    assert_eq!(
+        run(&["rules", "--output", "x.csv"]),
+        "corebeat: x.csv leaves out 1 node without edges, 2 types of nodes, 2 attributes; \
+         .graphml and .gxl keep them\n"
+    );
+    assert_eq!(run(&["rules", "--output", "x.graphml"]), "");
+    assert_eq!(run(&["pairs", "--output", "x.csv"]), "");
+}
+
+#[test]
 fn symmetric_matches_are_counted_once_with_the_threads_of_a_claim() {
     let folder = folder(&[("g.csv", "a,b\nb,c\nc,a"), ("q", "MATCH (a)--(b)--(c)--(a) RETURN a")]);
     for (options, expected) in [(&["--claim", "2"][..], 6), (&["--symmetric-once"], 1)] {
@@ -140,16 +159,16 @@ fn interrupted_run_writes_a_consistent_graph() {
     let rules = "CREATE (:Start)-[:NEXT]->(:End);
         RETURN 'ready' AS ready;
         MATCH (s:Start)-[n:NEXT]->(e) DELETE n CREATE (s)-[:NEXT]->(x:End)-[:NEXT]->(e)";
-    for threads in ["1", "2"] {
+    for (threads, signal) in [("1", Signal::INT), ("2", Signal::TERM)] {
         let folder = folder(&[("rules", rules)]);
         let args = ["run", "rules", "--threads", threads, "--output", "out.graphml"];
         let mut child = command(folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // The query prints its table when the signal handlers are installed.
         assert_eq!([(); 2].map(|()| lines.next().unwrap().unwrap()), ["ready"; 2]);
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
         let rest: Vec<String> = lines.map(Result::unwrap).collect();
-        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
         assert!(rest[0].ends_with("; stopped"), "{rest:?}");
         let found = printed(&corebeat(&folder, &["stats", "--graph", "out.graphml", "--json"]));
         let number = |key: &str| -> u64 {

@@ -84,6 +84,19 @@ fn exit_status_states_the_answer() {
 }
 
 #[test]
+fn table_may_begin_with_a_byte_order_mark_and_a_core_without_tasks_has_no_use() {
+    let folder = folder();
+    let marked = "\u{feff}name,period_ms,worst_ms,priority\na,10,2,1\n";
+    fs::write(folder.path().join("marked.csv"), marked).unwrap();
+    assert_eq!(verify(folder.path(), &["analyse", "marked.csv"]).0, 0);
+    let idle = "[[cores]]\nname = 'idle'\n[[cores]]\nname = 'busy'\n[[tasks]]\nname = 'a'\n\
+                period = '10 ms'\nexecution = '2 ms'\npriority = 1\ncore = 'busy'\n";
+    fs::write(folder.path().join("idle.toml"), idle).unwrap();
+    let (status, text, error) = verify(folder.path(), &["analyse", "idle.toml"]);
+    assert!(status == 0 && text.contains(" 0.0%") && !text.contains("-0.0%"), "{text}{error}");
+}
+
+#[test]
 fn json_of_every_command_is_one_object() {
     let folder = folder();
     let path = folder.path();

@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -381,12 +382,18 @@ impl How {
                 (Some(name), Some(Box::new(stream?)))
             }
             (None, None) => match to {
-                To::Output(_) => (None, Some(Box::new(io::stdout()))),
+                To::Output(_) => (None, Some(Box::new(standard_output()?))),
                 To::Nowhere(_) => (None, None),
             },
         };
         Ok(Sink { name, to, form: form.clone(), writer: None })
     }
+}
+
+/// A descriptor of standard output that no box closes with its own (`close(1)`). The standard
+/// library takes a write to a closed standard output for a successful one.
+fn standard_output() -> Result<File, Failure> {
+    io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(unprintable)
 }
 
 fn cannot_write(name: &str, why: &io::Error) -> String {

@@ -13,19 +13,13 @@ use crate::flow::{Flow, How, Reporter, Stop, To};
 use crate::meter::{Meter, lock};
 use crate::program::Which;
 use corebeat_command::{
-    Done, Failure, TerminalSignals, Tty, draw, end_by, print_error, print_line, view_options,
+    Done, Failure, TerminalSignals, Tty, draw, end_by, print_error, print_line, print_text_of_loop,
 };
 use gauge::Gauges;
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
 use screen::Screen;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -100,14 +94,17 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
         signals,
     };
     let ended = match has_terminal {
-        true => live.show(stdout),
+        true if stdout => live.show(io::stdout()),
+        true => live.show(io::stderr()),
         false => live.print_lines(),
     };
-    lock(&kept).drain(..).for_each(print_error);
-    // The parent process must receive the signal as the cause of the end.
+    // The parent process must receive the signal as the cause of the end. No reader of standard
+    // error delays this end.
     if let Some(signal) = live.requested.flatten() {
+        lock(&kept).drain(..).for_each(print_text_of_loop);
         end_by(signal);
     }
+    lock(&kept).drain(..).for_each(print_error);
     match ended? {
         Ended::Network(done) => done,
         Ended::Leave => {
@@ -133,10 +130,11 @@ struct Live {
 }
 
 impl Live {
-    /// Requests the end of the network. Returns whether the end was already requested before.
+    /// Requests the end of the network. Returns whether the end was already requested before. A
+    /// closed terminal is no second request: the kernel and a shell may both report it.
     fn request_end(&mut self, signal: Option<i32>) -> bool {
         if self.requested.is_some() {
-            return true;
+            return signal != Some(libc::SIGHUP);
         }
         self.requested = Some(signal);
         self.stop.stop();
@@ -152,7 +150,11 @@ impl Live {
                 .recv_timeout(POLL.min(next_sample.saturating_duration_since(Instant::now())))
             {
                 Ok(done) => {
-                    print_error(screen::line(&self.gauges.whole()) + "\n");
+                    let line = screen::line(&self.gauges.whole()) + "\n";
+                    match self.requested {
+                        Some(_) => print_text_of_loop(line),
+                        None => print_error(line),
+                    }
                     return Ok(Ended::Network(done));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(lost()),
@@ -165,23 +167,37 @@ impl Live {
             }
             if Instant::now() >= next_sample {
                 let begin = Instant::now();
-                let line = screen::line(&self.gauges.sample());
-                print_error(line + "\n");
+                print_text_of_loop(screen::line(&self.gauges.sample()) + "\n");
                 next_sample = after(begin, LINE_PERIOD);
             }
         }
     }
 
-    /// Draws on the terminal that is standard output, or else on standard error.
-    fn show(&mut self, on_stdout: bool) -> Result<Ended, Failure> {
-        let tty = Tty::open().map_err(no_terminal)?;
+    /// Draws on a terminal. If the terminal is closed, the network ends as by SIGHUP, or continues
+    /// without a view if its parent makes it ignore that signal.
+    fn show(&mut self, on: impl AsFd) -> Result<Ended, Failure> {
+        let tty = Tty::open(on, &self.signals).map_err(no_terminal)?;
         if !tty.wait_for_foreground(&self.signals) {
             return self.print_lines();
         }
-        let _raw = Raw::begin(&tty, on_stdout).map_err(no_terminal)?;
-        let mut terminal =
-            Terminal::with_options(CrosstermBackend::new(Raw::side(on_stdout)), view_options())
-                .map_err(no_terminal)?;
+        match self.show_while_open(&tty) {
+            Ok(Some(ended)) => return Ok(ended),
+            // After the terminal was closed, each failure has this reason.
+            Err(failure) if tty.wait(Duration::ZERO).is_ok_and(|exists| exists) => {
+                return Err(failure);
+            }
+            Ok(None) | Err(_) => {}
+        }
+        if self.signals.end_at_hang_up() {
+            self.request_end(Some(libc::SIGHUP));
+        }
+        self.print_lines()
+    }
+
+    /// Returns `None` if the terminal was closed.
+    fn show_while_open(&mut self, tty: &Tty) -> Result<Option<Ended>, Failure> {
+        let _entered = Entered::begin(tty).map_err(no_terminal)?;
+        let mut terminal = tty.drawn().map_err(no_terminal)?;
         let mut screen = Screen::default();
         let mut state = self.gauges.sample();
         let mut next_sample = Instant::now();
@@ -199,7 +215,7 @@ impl Live {
                     .map_err(no_terminal)?;
             }
             match self.done.try_recv() {
-                Ok(done) => return Ok(Ended::Network(done)),
+                Ok(done) => return Ok(Some(Ended::Network(done))),
                 Err(TryRecvError::Disconnected) => return Err(lost()),
                 Err(TryRecvError::Empty) => {}
             }
@@ -210,7 +226,7 @@ impl Live {
                     Event::Key(key) if key.kind == KeyEventKind::Release => {}
                     Event::Key(key) if ends(key) => {
                         if self.request_end(None) {
-                            return Ok(Ended::Leave);
+                            return Ok(Some(Ended::Leave));
                         }
                         next_sample = Instant::now();
                     }
@@ -219,15 +235,13 @@ impl Live {
                 }
                 exists = tty.wait(Duration::ZERO).map_err(no_terminal)?;
             }
-            let signal = if exists || tty.wait(Duration::ZERO).is_ok_and(|exists| exists) {
-                self.signals.take_end()
-            } else {
-                Some(libc::SIGHUP)
-            };
-            if let Some(signal) = signal
+            if !exists {
+                return Ok(None);
+            }
+            if let Some(signal) = self.signals.take_end()
                 && self.request_end(Some(signal))
             {
-                return Ok(Ended::Leave);
+                return Ok(Some(Ended::Leave));
             }
         }
     }
@@ -255,30 +269,18 @@ fn no_terminal(e: io::Error) -> Failure {
 }
 
 /// The alternate screen in raw mode. Dropping it restores the terminal, also during a panic.
-struct Raw<'t> {
-    tty: &'t Tty,
-    on_stdout: bool,
-}
+struct Entered<'t>(&'t Tty);
 
-impl Raw<'_> {
-    fn side(on_stdout: bool) -> Box<dyn Write> {
-        if on_stdout { Box::new(io::stdout()) } else { Box::new(io::stderr()) }
-    }
-
-    fn begin(tty: &Tty, on_stdout: bool) -> io::Result<Raw<'_>> {
-        enable_raw_mode()?;
-        let raw = Raw { tty, on_stdout };
-        execute!(Raw::side(on_stdout), EnterAlternateScreen, Hide)?;
-        Ok(raw)
+impl Entered<'_> {
+    fn begin(tty: &Tty) -> io::Result<Entered<'_>> {
+        let entered = Entered(tty);
+        tty.enter()?;
+        Ok(entered)
     }
 }
 
-impl Drop for Raw<'_> {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        // Errors mean that the terminal is gone.
-        self.tty.restore(|| {
-            let _ = execute!(Raw::side(self.on_stdout), LeaveAlternateScreen, Show);
-            let _ = disable_raw_mode();
-        });
+        self.0.leave();
     }
 }

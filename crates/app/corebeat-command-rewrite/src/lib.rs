@@ -14,8 +14,8 @@
 //! # Failure
 //!
 //! Exit status 1 reports a mistake in a graph or in rules, with its place, and exit status 2 a file
-//! that cannot be opened. A run that Ctrl-C ends writes the graph after the last rewrite, and has
-//! the exit status 130.
+//! that cannot be opened. A run that Ctrl-C or SIGTERM ends writes the graph after the last
+//! rewrite, and then ends by the signal.
 
 mod changes;
 mod print;

@@ -2,9 +2,9 @@
 
 use crate::print;
 use crate::report::{ReportOptions, Reporter};
-use crate::source::{GraphSource, RulesSource, failure, require_format, written};
+use crate::source::{GraphSource, RulesSource, failure, left_out, require_format, written};
 use clap::{Args, ValueEnum};
-use corebeat_command::{Done, Failure, Output, require_distinct};
+use corebeat_command::{Done, Failure, Output, end_by, print_line, require_distinct};
 use corebeat_rewrite::{
     Apply, Control, Error, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
 };
@@ -13,11 +13,8 @@ use signal_hook::flag;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-
-/// Exit status of a run that a signal ended: that of SIGINT.
-const STOPPED: u8 = 130;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -75,7 +72,10 @@ pub(crate) fn main(options: Options) -> Done {
     let mut graph = options.graph.read()?;
     let rules = options.rules.read(&mut graph)?;
     let stop = Arc::new(AtomicBool::new(false));
+    let received = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM] {
+        flag::register_usize(signal, received.clone(), signal as usize)
+            .map_err(Failure::internal)?;
         flag::register(signal, stop.clone()).map_err(Failure::internal)?;
     }
     let reporter = Reporter::start(&options.report)?;
@@ -95,10 +95,18 @@ pub(crate) fn main(options: Options) -> Done {
     // The graph is consistent, also after an error.
     if let (Some(output), Some(path)) = (output, &options.output) {
         output.write(&written(&graph, path)?)?;
+        if let Some(left_out) = left_out(&graph, path) {
+            let path = path.display();
+            print_line(format_args!("{path} leaves out {left_out}; .graphml and .gxl keep them"));
+        }
     }
     result?;
     print::outcome(&total, time, &graph, options.json)?;
-    Ok(if total.stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+    if total.stopped {
+        // The parent process must receive the signal as the cause of the end.
+        end_by(received.load(Ordering::SeqCst) as i32);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Applies the rules in their order. Returns the sums of all applications.

@@ -3,8 +3,8 @@
 use clap::Args;
 use corebeat_command::{Failure, read_text};
 use corebeat_rewrite::{
-    Error, Graph, Rule, Value, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs,
-    read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
+    Error, Graph, LeftOut, Rule, Value, left_out_of_pairs, parse_rules, read_graphml, read_gxl,
+    read_metamodel, read_pairs, read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -153,6 +153,13 @@ pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
         "gxl" => text(|to| write_gxl(graph, to)),
         _ => text(|to| write_graphml(graph, to)),
     }
+}
+
+/// The parts of a graph that the format of a file leaves out, if there are any. A drawing is no
+/// file of the graph.
+pub(crate) fn left_out(graph: &Graph, path: &Path) -> Option<LeftOut> {
+    let is_pairs = ending(path) == "csv";
+    is_pairs.then(|| left_out_of_pairs(graph)).filter(|left_out| !left_out.is_nothing())
 }
 
 /// Requires a known ending of the file to which a graph is written.

@@ -5,14 +5,11 @@ use crate::filter::Filter;
 use crate::screen::{Request, Screen};
 use crate::subject::Subjects;
 use crate::view::View;
-use corebeat_command::{Failure, TerminalSignals, Tty, draw, end_by, view_options};
+use corebeat_command::{DrawnTerminal, Failure, TerminalSignals, Tty, draw, end_by};
 use corebeat_host::{Driver, Loop, Next, Periods, now_ns};
 use corebeat_linux::LinuxMachine;
 use corebeat_machine::{Clock, Snapshot};
-use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use ratatui::layout::Rect;
 use signal_hook::consts::{SIGHUP, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
@@ -35,23 +32,20 @@ pub(crate) fn show(
     let signals = TerminalSignals::new().map_err(Failure::internal)?;
     let mut screen = Screen::new(subjects.are_named(), period);
     screen.filter = filter;
-    let tty = Tty::open().map_err(no_terminal)?;
+    let tty = Tty::open(io::stdout(), &signals).map_err(no_terminal)?;
     if !tty.wait_for_foreground(&signals)
         && let Some(signal) = signals.take_end()
     {
         end_by(signal);
     }
     // From here on, a panic restores the terminal as well.
-    let terminal = ratatui::try_init_with_options(view_options()).and_then(|terminal| {
-        execute!(io::stdout(), EnterAlternateScreen)?;
-        Ok(terminal)
-    });
-    let terminal = terminal.map_err(no_terminal);
+    tty.leave_on_panic().map_err(no_terminal)?;
+    let terminal = tty.enter().and_then(|()| tty.drawn()).map_err(no_terminal);
     let ended = terminal.and_then(|terminal| {
         let display = Display { subjects, screen, view: None, terminal, signals, ended: None };
         run(machine, &tty, display)
     });
-    tty.restore(ratatui::restore);
+    tty.leave();
     // The parent process must receive the signal as the cause of the end.
     match ended? {
         Some(signal) => end_by(signal),
@@ -85,7 +79,7 @@ struct Display {
     subjects: Subjects,
     screen: Screen,
     view: Option<View>,
-    terminal: DefaultTerminal,
+    terminal: DrawnTerminal,
     signals: TerminalSignals,
     /// The end of the view: a failure, or the signal or key that ended it.
     ended: Option<Result<Option<i32>, Failure>>,
@@ -163,7 +157,7 @@ impl Display {
                 if !clock.tty.wait_for_foreground(&self.signals) {
                     return Ok(self.end(Ok(self.signals.take_end())));
                 }
-                self.resume()?;
+                self.resume(clock.tty)?;
                 changed = true;
             }
             // After the signals: reading in the background stops the process.
@@ -217,18 +211,15 @@ impl Display {
 
     /// Restores the terminal and stops the process. The shell resumes it by SIGCONT.
     fn stop(&mut self, tty: &Tty) -> Result<(), Failure> {
-        self.terminal.show_cursor().map_err(no_terminal)?;
-        tty.restore(ratatui::restore);
+        tty.leave();
         emulate_default_handler(SIGTSTP).map_err(Failure::internal)
     }
 
     /// Takes the terminal again.
-    fn resume(&mut self) -> Result<(), Failure> {
+    fn resume(&mut self, tty: &Tty) -> Result<(), Failure> {
         // A stop by SIGSTOP leaves the mode of the terminal undefined.
-        ratatui::restore();
-        enable_raw_mode()
-            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
-            .map_err(no_terminal)?;
+        tty.leave();
+        tty.enter().map_err(no_terminal)?;
         // The next frame has another size, so all of it is drawn. `Terminal::clear` would ask for
         // the place of the cursor, which not every terminal reports.
         self.terminal.resize(Rect::ZERO).map_err(no_terminal)

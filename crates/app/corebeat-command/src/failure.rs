@@ -92,6 +92,11 @@ pub fn print_line_of_loop(line: impl fmt::Display) {
     write_error_line(&own_line(line));
 }
 
+/// Writes lines to standard error as they are, under the conditions of [`print_line_of_loop`].
+pub fn print_text_of_loop(text: impl fmt::Display) {
+    write_error_line(&text.to_string());
+}
+
 fn own_line(line: impl fmt::Display) -> String {
     format!("corebeat: {}\n", printable(&line.to_string()))
 }

@@ -53,7 +53,7 @@ pub use corebeat_host::printable;
 pub use corebeat_linux::end_by;
 pub use failure::{
     Done, Failure, end_on_broken_pipe, print, print_error, print_line, print_line_of_loop,
-    survive_file_size_limit, unprintable,
+    print_text_of_loop, survive_file_size_limit, unprintable,
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
 pub use input::read_text;
@@ -61,4 +61,4 @@ pub use model::{host_name, read_model};
 pub use output::{Output, require_distinct, require_distinct_from_programs};
 pub use policy::policy_parser;
 pub use shutdown::{Cleanup, wake_at_ending_signal};
-pub use terminal::{TerminalSignals, Tty, draw, view_options};
+pub use terminal::{DrawnTerminal, TerminalSignals, Tty, TtyWriter, draw};

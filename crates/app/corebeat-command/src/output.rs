@@ -101,24 +101,28 @@ pub fn require_distinct<'a, P: AsRef<Path> + ?Sized + 'a>(
     Ok(())
 }
 
-/// Requires that an output replaces neither a program to run nor the file of a standard stream,
-/// which the program inherits. Call this function before the output is opened. A program is a path,
-/// or a name to search in `PATH`.
+/// Requires that an output replaces neither a program to run, nor a file that an argument of the
+/// program names, such as the script of a shell, nor the file of a standard stream, which the
+/// program inherits. Call this function before the output is opened. A program is a path, or a name
+/// to search in `PATH`; its arguments follow it.
 ///
 /// # Errors
 /// A usage failure if the output is one of these files.
 pub fn require_distinct_from_programs<'a>(
-    programs: impl IntoIterator<Item = &'a OsStr>,
+    programs: impl IntoIterator<Item = &'a [OsString]>,
     output: &Path,
 ) -> Result<(), Failure> {
     // Each path alone: two programs may be one file.
     for stream in ["/dev/stdin", "/dev/stdout", "/dev/stderr"] {
         require_distinct([Path::new(stream), output])?;
     }
-    programs
-        .into_iter()
-        .filter_map(executable)
-        .try_for_each(|program| require_distinct([program.as_path(), output]))
+    programs.into_iter().filter_map(|words| words.split_first()).try_for_each(
+        |(program, arguments)| {
+            let files = arguments.iter().map(PathBuf::from).filter(|file| file.is_file());
+            let mut files = executable(program).into_iter().chain(files);
+            files.try_for_each(|file| require_distinct([file.as_path(), output]))
+        },
+    )
 }
 
 /// The file of a program, if there is one.

@@ -120,7 +120,8 @@ impl System {
             let period = self.rate_ns(e)?;
             Some(e.execution_ns.worst as f64 / period as f64)
         };
-        self.entries.iter().filter(|e| e.core == core).filter_map(of).sum()
+        // The sum of no numbers would be -0.
+        self.entries.iter().filter(|e| e.core == core).filter_map(of).fold(0.0, |a, b| a + b)
     }
 
     /// Period of an entry, or of the origin of its activations.

@@ -64,11 +64,13 @@ impl Row<'_> {
     }
 }
 
-/// Reads a table. A task without a core runs on a core named `core`.
+/// Reads a table. A task without a core runs on a core named `core`. A byte order mark at the begin
+/// is skipped: spreadsheets write it.
 ///
 /// # Errors
 /// The first mistake, with its line and task.
 pub fn read_csv(text: &str) -> Result<Model, Error> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
     let Some((number, header)) = lines.next() else {
         return Err(Error::new("line 1", "no columns; begin with a line such as 'name,period_ms'"));

@@ -15,7 +15,7 @@ use crate::peer::Peer;
 use crate::selection::Selection;
 use crate::session::Session;
 use crate::socket::{LockedSocket, OwnFolder, Scope};
-use crate::steer::Steer;
+use crate::steer::{Steer, in_one_row};
 use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::web::{Web, WebPage};
 use crate::{Error, Failure};
@@ -572,11 +572,14 @@ impl Daemon {
         }
         self.counts.cycles += 1;
         applied.iter().for_each(|action| self.note(action, now.awake_ns));
-        for (pid, Inaction { policy, why }) in self.steer.new_inactions() {
-            let what = format_args!("process {pid}, no change by {policy}: {why}");
-            self.log.write(Level::Debug, what);
+        for (pid, inactions) in self.steer.new_inactions() {
+            for Inaction { policy, why } in &inactions {
+                let what = format_args!("process {pid}, no change by {policy}: {why}");
+                self.log.write(Level::Debug, what);
+            }
             let program = self.steer.name(pid).unwrap_or_default().to_owned();
-            let (pid, policy, outcome) = (Some(pid), policy.to_owned(), Outcome::Unchanged);
+            let (policy, why) = in_one_row(inactions);
+            let (pid, outcome) = (Some(pid), Outcome::Unchanged);
             let decision = Decision { pid, program, policy, why, outcome, ..event("no change") };
             self.outlets.note(now.awake_ns, decision);
         }

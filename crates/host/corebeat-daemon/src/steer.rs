@@ -345,7 +345,7 @@ impl Steer {
 
     /// Returns the programs, by process, that a policy has begun to leave as they are since the
     /// last call: `fair`, although they are too slow, or a policy of `auto`.
-    pub(crate) fn new_inactions(&mut self) -> Vec<(i32, Inaction)> {
+    pub(crate) fn new_inactions(&mut self) -> BTreeMap<i32, Vec<Inaction>> {
         let fair = self.programs.iter().flat_map(|(&pid, (watched, _))| {
             self.fair.inactions(watched.id).into_iter().map(move |inaction| (pid, inaction))
         });
@@ -353,7 +353,13 @@ impl Steer {
             fair.chain(self.auto.iter().flat_map(Auto::inactions)).collect();
         let idle = now.iter().map(|(pid, inaction)| (*pid, inaction.policy)).collect();
         let before = std::mem::replace(&mut self.idle, idle);
-        now.into_iter().filter(|(pid, why)| !before.contains(&(*pid, why.policy))).collect()
+        let mut new: BTreeMap<i32, Vec<Inaction>> = BTreeMap::new();
+        for (pid, inaction) in now {
+            if !before.contains(&(pid, inaction.policy)) {
+                new.entry(pid).or_default().push(inaction);
+            }
+        }
+        new
     }
 
     /// Number of observed programs.
@@ -523,10 +529,31 @@ fn fair(machine: &LinuxMachine, means: Means) -> Fair {
     fair
 }
 
+/// The policies that leave a program as it is, and their reasons, for one row of a table: a host
+/// starts many short programs, which all policies leave as they are.
+pub(crate) fn in_one_row(inactions: Vec<Inaction>) -> (String, String) {
+    let policies: Vec<&str> = inactions.iter().map(|inaction| inaction.policy).collect();
+    let reason = |Inaction { policy, why }: &Inaction| match inactions.len() {
+        1 => why.clone(),
+        _ => format!("{policy}: {why}"),
+    };
+    let reasons: Vec<String> = inactions.iter().map(reason).collect();
+    (policies.join(", "), reasons.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io;
+
+    #[test]
+    fn reasons_of_several_policies_are_in_one_row() {
+        let of = |policy| Inaction { policy, why: format!("no {policy}") };
+        assert_eq!(in_one_row(vec![of("team")]), ("team".into(), "no team".into()));
+        let both = in_one_row(vec![of("team"), of("faithful")]);
+        let expected = ("team, faithful".into(), "team: no team; faithful: no faithful".into());
+        assert_eq!(both, expected);
+    }
 
     fn denied() -> Result<Effect, Error> {
         Err(Error::Denied { what: "do this".into(), source: io::Error::from_raw_os_error(1) })

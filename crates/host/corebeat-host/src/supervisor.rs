@@ -283,6 +283,8 @@ pub(crate) struct Run {
     observe_ns: u64,
     /// Number of programs that had ended at the last observation.
     ended: usize,
+    /// A time just before the last observation.
+    observed_from_ns: u64,
     /// Whether policies decide. After a failed freeze, and after the first request to end several
     /// programs, they do not.
     steers: bool,
@@ -295,6 +297,10 @@ pub(crate) struct CoscheduledTime {
     /// When the programs were released: the first span of observation begins a little earlier.
     start_ns: u64,
     frozen: bool,
+    /// When the program was thawed, if this span began while it was frozen; else 0. Corebeat reads
+    /// the threads first, decides, and thaws a program then, so that span has a part of the freeze:
+    /// a fraction of a millisecond, or many if Corebeat itself waits for a CPU.
+    thawed_ns: u64,
     pub(crate) ran_ns: u64,
     /// Sum of coscheduled shares times spans, and the sum of these spans, in nanoseconds.
     pub(crate) together_ns: (f64, u64),
@@ -316,6 +322,7 @@ impl Run {
             cpus: supervisor.machine().topology().cpus().len() as u32,
             observe_ns: supervisor.control.periods().observe_ns,
             ended: 0,
+            observed_from_ns: start_ns,
             steers: true,
         }
     }
@@ -341,6 +348,7 @@ impl Run {
 
 impl Driver<LinuxMachine, HostClock> for Run {
     fn poll(&mut self, machine: &mut LinuxMachine, clock: &mut HostClock) -> Next {
+        self.observed_from_ns = now_ns();
         let is_over = match self.attached.is_empty() {
             true => clock.is_over(),
             // A signal detaches from the processes.
@@ -373,7 +381,8 @@ impl Driver<LinuxMachine, HostClock> for Run {
         snapshot: &mut Snapshot,
     ) -> bool {
         self.ended = clock.ended();
-        self.times.iter().for_each(|time| time.exclude_freeze(snapshot));
+        let from_ns = self.observed_from_ns;
+        self.times.iter().for_each(|time| time.exclude_freeze(snapshot, from_ns));
         self.tally.add(snapshot);
         self.history.iter_mut().for_each(|history| history.add(snapshot));
         for program in &snapshot.programs {
@@ -394,14 +403,14 @@ impl Driver<LinuxMachine, HostClock> for Run {
     }
 
     fn applied(&mut self, machine: &mut LinuxMachine, applied: Vec<AppliedAction>) {
-        let mut refusal = None;
+        let (mut refusal, now_ns) = (None, now_ns());
         for applied in &applied {
             let Action::SetFrozen { program, frozen } = applied.decision.action else { continue };
             match applied.refusal() {
                 Some(why) => refusal = refusal.or(Some(why)),
                 None => {
                     let times = self.times.iter_mut().filter(|time| time.id == program);
-                    times.for_each(|time| time.frozen = frozen);
+                    times.for_each(|time| time.set_frozen(frozen, now_ns));
                 }
             }
         }
@@ -417,14 +426,31 @@ impl Driver<LinuxMachine, HostClock> for Run {
 
 impl CoscheduledTime {
     fn new(id: ProgramId, start_ns: u64) -> CoscheduledTime {
-        CoscheduledTime { id, start_ns, frozen: false, ran_ns: 0, together_ns: (0.0, 0) }
+        let (frozen, thawed_ns, ran_ns, together_ns) = (false, 0, 0, (0.0, 0));
+        CoscheduledTime { id, start_ns, frozen, thawed_ns, ran_ns, together_ns }
+    }
+
+    fn set_frozen(&mut self, frozen: bool, now_ns: u64) {
+        if self.frozen && !frozen {
+            self.thawed_ns = now_ns;
+        }
+        self.frozen = frozen;
     }
 
     /// Removes the time for which the program was frozen, if it was. The time that its threads ran
-    /// until the freeze took effect remains.
-    fn exclude_freeze(&self, snapshot: &mut Snapshot) {
-        let frozen = snapshot.programs.iter_mut().filter(|p| self.frozen && p.id == self.id);
-        for thread in frozen.flat_map(|p| &mut p.threads) {
+    /// until the freeze took effect remains, and so does the time after it was thawed. The threads
+    /// were read after `from_ns`.
+    fn exclude_freeze(&self, snapshot: &mut Snapshot, from_ns: u64) {
+        let threads =
+            snapshot.programs.iter_mut().filter(|p| p.id == self.id).flat_map(|p| &mut p.threads);
+        if !self.frozen {
+            for thread in threads {
+                let begin_ns = from_ns.saturating_sub(thread.span_ns);
+                remove_blocked(thread, self.thawed_ns.saturating_sub(begin_ns));
+            }
+            return;
+        }
+        for thread in threads {
             let running = thread.shares.running().unwrap_or(0.0);
             thread.span_ns = (thread.span_ns as f64 * running) as u64;
             let TimeShares { user, system, spin, .. } = thread.shares.divided_by(running);
@@ -437,6 +463,7 @@ impl CoscheduledTime {
 
     /// Adds a span in which the program was not frozen.
     fn add(&mut self, snapshot: &Snapshot, cpus: u32) {
+        self.thawed_ns = 0;
         let program = snapshot.program(self.id);
         let Some(program) = program.filter(|p| !self.frozen && !p.threads.is_empty()) else {
             return;
@@ -447,6 +474,27 @@ impl CoscheduledTime {
             self.together_ns.1 += snapshot.span_ns;
         }
     }
+}
+
+/// Removes up to this time from the span of a thread, as far as the thread was blocked: a frozen
+/// thread is blocked, and a thread that runs or waits for a CPU is not frozen.
+fn remove_blocked(thread: &mut ThreadSample, time_ns: u64) {
+    let span_ns = thread.span_ns as f64;
+    let blocked_ns = thread.shares.blocked().unwrap_or(0.0) * span_ns;
+    let removed_ns = blocked_ns.min(time_ns as f64);
+    if removed_ns < 1.0 {
+        return;
+    }
+    thread.span_ns = (span_ns - removed_ns) as u64;
+    if thread.span_ns == 0 {
+        thread.shares = TimeShares::default();
+        return;
+    }
+    let kept = |share: Option<f64>| share.map(|share| share * (1.0 - removed_ns / blocked_ns));
+    let TimeShares { lock, park, sleep, .. } = thread.shares;
+    let shares =
+        TimeShares { lock: kept(lock), park: kept(park), sleep: kept(sleep), ..thread.shares };
+    thread.shares = shares.divided_by((span_ns - removed_ns) / span_ns);
 }
 
 /// The null device, which a program reads and writes instead of standard streams.
@@ -500,7 +548,7 @@ mod tests {
         let after = |id, frozen| {
             let (mut time, mut snapshot) = (CoscheduledTime::new(ProgramId(id), 0), before.clone());
             time.frozen = frozen;
-            time.exclude_freeze(&mut snapshot);
+            time.exclude_freeze(&mut snapshot, 2_000);
             snapshot
         };
         assert_eq!((after(3, false), after(4, true)), (before.clone(), before.clone()));
@@ -509,5 +557,26 @@ mod tests {
         let whole = TimeShares { user: Some(1.0), ..TimeShares::ZERO };
         assert_eq!((ran.span_ns, ran.shares), (250, whole));
         assert_eq!((slept.span_ns, slept.shares), (0, TimeShares::default()));
+    }
+
+    #[test]
+    fn span_that_begins_frozen_has_no_blocked_time_of_the_freeze() {
+        // The spans of 1,000 ns begin at 1,000 ns.
+        let after = |thawed_ns| {
+            let mut snapshot = Snapshot { programs: vec![program()], ..Snapshot::default() };
+            let mut time = CoscheduledTime::new(ProgramId(3), 0);
+            time.set_frozen(true, 500);
+            time.set_frozen(false, thawed_ns);
+            time.exclude_freeze(&mut snapshot, 2_000);
+            time.add(&snapshot, 2);
+            assert_eq!(time.thawed_ns, 0, "only the first span has a part of the freeze");
+            let threads = snapshot.programs[0].threads.iter();
+            threads.map(|t| (t.span_ns, t.shares.user, t.shares.sleep)).collect::<Vec<_>>()
+        };
+        assert_eq!(after(900), [(1000, Some(0.25), Some(0.75)), (1000, Some(0.0), Some(1.0))]);
+        assert_eq!(after(1_500), [(500, Some(0.5), Some(0.5)), (500, Some(0.0), Some(1.0))]);
+        // The thread that ran was not frozen for longer than it was blocked.
+        assert_eq!(after(1_900)[0], (250, Some(1.0), Some(0.0)));
+        assert_eq!(after(2_500)[1], (0, None, None));
     }
 }

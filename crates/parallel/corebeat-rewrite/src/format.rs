@@ -19,7 +19,7 @@ pub use graphml::read_graphml;
 pub use gxl::read_gxl;
 pub use pairs::read_pairs;
 pub use svg::write_svg;
-pub use write::{write_dot, write_graphml, write_gxl, write_pairs};
+pub use write::{LeftOut, left_out_of_pairs, write_dot, write_graphml, write_gxl, write_pairs};
 pub use xmi::read_xmi;
 
 /// Type of nodes whose file names no type.

@@ -154,8 +154,8 @@ pub use builder::RuleBuilder;
 pub use compile::parse_rules;
 pub use error::Error;
 pub use format::{
-    Metamodel, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi, write_dot,
-    write_graphml, write_gxl, write_pairs, write_svg,
+    LeftOut, Metamodel, left_out_of_pairs, read_graphml, read_gxl, read_metamodel, read_pairs,
+    read_xmi, write_dot, write_graphml, write_gxl, write_pairs, write_svg,
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use live::LiveQuery;

@@ -1,8 +1,9 @@
 //! Readers and writers of graphs.
 
 use corebeat_rewrite::{
-    Element, Error, Graph, Value, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi,
-    write_dot, write_graphml, write_gxl, write_pairs, write_svg,
+    Element, Error, Graph, LeftOut, Value, left_out_of_pairs, read_graphml, read_gxl,
+    read_metamodel, read_pairs, read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
+    write_svg,
 };
 
 fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
@@ -44,19 +45,74 @@ fn only_a_line_with_the_names_of_columns_is_a_header() {
 }
 
 #[test]
-fn names_that_pairs_cannot_express_are_refused() {
-    for (name, is_written) in
-        [("a", true), ("a b", true), ("", false), ("#a", false), (" a", false), ("a,b", false)]
-    {
-        let mut graph = Graph::new();
-        let of = graph.schema_mut().node_type("Node", &[]).unwrap();
-        let edge = graph.schema_mut().edge_type("EDGE", &[]).unwrap();
-        let id = graph.schema_mut().key("id").unwrap();
-        let node = graph.add_node(of).unwrap();
-        graph.set(node, id, name).unwrap();
-        graph.add_edge(edge, node, node).unwrap();
-        assert_eq!(write_pairs(&graph, &mut Vec::new()).is_ok(), is_written, "{name:?}");
+fn pairs_keep_all_names() {
+    let names = ["a", "a b", "", "#a", " a", "a,b", "\"q\"", "a\nb", "a\r", "source", "\u{feff}a"];
+    let graph = chain(&names.map(Value::from));
+    let written = text(|to| write_pairs(&graph, to));
+    let again = read_pairs("pairs", &written).unwrap();
+    let id = again.schema().find_key("id").unwrap();
+    let read: Vec<Value> = again.nodes().map(|node| again.get(node, id)).collect();
+    assert_eq!(read, names.map(Value::from), "{written}");
+}
+
+/// The names and types of the edges, in their order.
+fn edges(text: &str) -> Vec<[String; 3]> {
+    let graph = read_pairs("pairs", text).unwrap();
+    let id = graph.schema().find_key("id").unwrap();
+    let name = |node| match graph.get(node, id) {
+        Value::Text(text) => text.to_string(),
+        value => panic!("{value}"),
+    };
+    let edge = |edge| {
+        let (source, target) = graph.ends(edge).unwrap();
+        let of = graph.schema().edge_name(graph.edge_type(edge).unwrap());
+        [name(source), name(target), of.to_owned()]
+    };
+    graph.edges().map(edge).collect()
+}
+
+#[test]
+fn pairs_in_quotes_are_read_as_rfc_4180_states() {
+    for (text, expected) in [
+        (r#""a, b",c"#, ["a, b", "c", "EDGE"]),
+        (r#""""q""",x"#, ["\"q\"", "x", "EDGE"]),
+        ("\"a\nb\" , \" c \",T\r\n", ["a\nb", " c ", "T"]),
+        ("\"a;b\tc\",\"\"", ["a;b\tc", "", "EDGE"]),
+        ("a \"b, c\" T", ["a", "b, c", "T"]),
+        ("a\"b,c\"", ["a\"b", "c\"", "EDGE"]),
+        ("a;b\t\n", ["a", "b", "EDGE"]),
+        ("# a,b\n \"#c\",d", ["#c", "d", "EDGE"]),
+        ("\u{feff}\"Source\",Target\na,b", ["a", "b", "EDGE"]),
+    ] {
+        assert_eq!(edges(text), [expected], "{text}");
     }
+    for (text, why) in [
+        ("a,b\n\"c,d\ne", "p, line 2: a quote is not closed"),
+        ("\"a\nb\",c\n\"d\"e,f", "p, line 3: a separator must follow the quotes around a name"),
+    ] {
+        assert_eq!(mistake(read_pairs("p", text)), why);
+    }
+}
+
+#[test]
+fn what_pairs_leave_out_is_counted() {
+    assert!(left_out_of_pairs(&read_pairs("pairs", "a,b,T").unwrap()).is_nothing());
+    let mut graph = chain(&["a".into(), "b".into(), Value::Null]);
+    let other = graph.schema_mut().node_type("Other", &[]).unwrap();
+    let (weight, id) =
+        (graph.schema_mut().key("weight").unwrap(), graph.schema().find_key("id").unwrap());
+    let alone = graph.add_node(other).unwrap();
+    graph.set(alone, weight, 3).unwrap();
+    let last = graph.nodes().nth(2).unwrap();
+    let typed = graph.add_node(other).unwrap();
+    let of = graph.schema_mut().edge_type("EDGE", &[]).unwrap();
+    let edge = graph.add_edge(of, last, typed).unwrap();
+    graph.set(edge, weight, 1).unwrap();
+    graph.set(edge, id, 1).unwrap();
+    graph.set(typed, weight, 2).unwrap();
+    let left_out = left_out_of_pairs(&graph);
+    assert_eq!(left_out, LeftOut { nodes: 1, types: 1, attributes: 3 });
+    assert_eq!(left_out.to_string(), "1 node without edges, 1 type of a node, 3 attributes");
 }
 
 /// A graph with an edge from each of these nodes to the next one. `Null` is a node without `id`.

@@ -181,6 +181,8 @@ fn output_that_would_replace_the_program_or_its_input_is_refused() {
         &["run", "--report-file", "./program", "--", "program"],
         &["run", "--policy", "none", "--report-file", "program", "--", "true", "--", "./program"],
         &["run", "--report-file", "data", "--", "cat"],
+        &["run", "--report-file", "program", "--", "sh", "program"],
+        &["tune", "--plot", "program", "--", "sh", "./program", "{threads}"],
         &["run", "--report-file", "output", "--", "./program"],
         &["run", "--report-file", "error", "--", "./program"],
         &["tune", "--plot", "program", "--", "./program", "{threads}"],

@@ -8,7 +8,7 @@ use rustix::process::{
     Pid, Resource, Signal, getpriority_process, getrlimit, ioctl_tiocsctty, kill_process, setsid,
 };
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Action, Winsize, tcflow, tcsetwinsize};
 use serde_json::Value;
 use std::fs::{File, read_to_string};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -214,6 +214,17 @@ fn top_of_a_zombie_process_is_an_error() {
     ended.wait().unwrap();
 }
 
+/// A pseudoterminal: the end of the test, and the end of the programs.
+fn terminal() -> (File, File) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&theirs, size).unwrap();
+    (ours.into(), theirs.into())
+}
+
 /// A program on a pseudoterminal, such as `corebeat top`.
 pub(crate) struct OnTerminal {
     child: Running,
@@ -229,15 +240,14 @@ impl OnTerminal {
     }
 
     pub(crate) fn of(top: &mut Command) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags).unwrap();
-        unlockpt(&ours).unwrap();
-        let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&theirs, size).unwrap();
+        let (ours, theirs) = terminal();
+        OnTerminal::on(ours, &theirs, top)
+    }
+
+    fn on(ours: File, theirs: &File, top: &mut Command) -> Self {
         let copy = || Stdio::from(theirs.try_clone().unwrap());
         let child = Running::start(top.stdin(copy()).stdout(copy()).stderr(copy()));
-        OnTerminal { child, terminal: File::from(ours), text: String::new() }
+        OnTerminal { child, terminal: ours, text: String::new() }
     }
 
     /// Reads until the output contains a text.
@@ -350,6 +360,13 @@ fn top_continues_on_a_terminal_that_reports_no_place_of_the_cursor() {
     assert_eq!(top.end().code(), Some(0));
 }
 
+/// Whether a process has a handler for a signal.
+fn catches(pid: i32, signal: Signal) -> bool {
+    let text = read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+    u64::from_str_radix(mask, 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
+}
+
 #[test]
 fn top_in_the_background_waits_and_ends_by_a_signal() {
     let folder = tempfile::tempdir().unwrap();
@@ -362,14 +379,9 @@ fn top_in_the_background_waits_and_ends_by_a_signal() {
     let (_, pid) = shell.text.split_once("view ").unwrap();
     let pid: i32 = pid.split(' ').next().unwrap().parse().unwrap();
     let status = || read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = || {
-        let text = status();
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
-        u64::from_str_radix(mask, 16).unwrap()
-    };
     let signals = [Signal::TERM, Signal::CONT];
     // The view catches both signals before it uses the terminal.
-    until(|| signals.iter().all(|signal| caught() & (1 << (signal.as_raw() - 1)) != 0));
+    until(|| signals.iter().all(|signal| catches(pid, *signal)));
     for signal in signals {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
@@ -385,6 +397,51 @@ fn top_ends_when_its_terminal_is_closed() {
     top.until("CPUs:");
     top.terminal = File::open("/dev/null").unwrap();
     assert_eq!(top.end().signal(), Some(Signal::HUP.as_raw()));
+}
+
+#[test]
+fn top_that_ignores_the_signal_of_a_closed_terminal_ends_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut top = command(folder.path(), &["top"]);
+    take_terminal(&mut top);
+    let ignore = || {
+        // SAFETY: this action has no handler.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the hook makes one system call.
+    unsafe { top.pre_exec(ignore) };
+    let mut top = OnTerminal::of(&mut top);
+    top.until("CPUs:");
+    // The kernel continues the process when the terminal is closed, so the view takes the terminal
+    // again.
+    crate::signal(&top.child.0, Signal::STOP);
+    let status = format!("/proc/{}/status", top.child.0.id());
+    until(|| read_to_string(&status).unwrap().contains("State:\tT"));
+    assert_eq!(top.hang_up().signal(), Some(Signal::HUP.as_raw()));
+}
+
+#[test]
+fn top_on_a_terminal_that_accepts_no_text_ends_by_a_signal() {
+    // Before the first frame, and after it.
+    for is_drawn in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = terminal();
+        let stop = || tcflow(&theirs, Action::OOff).unwrap();
+        if !is_drawn {
+            stop();
+        }
+        let mut command = command(folder.path(), &["top", "--period", "50"]);
+        let mut top = OnTerminal::on(ours, &theirs, &mut command);
+        if is_drawn {
+            top.until("CPUs:");
+            stop();
+        } else {
+            until(|| catches(top.child.0.id() as i32, Signal::CONT));
+        }
+        crate::signal(&top.child.0, Signal::TERM);
+        assert_eq!(top.end().signal(), Some(Signal::TERM.as_raw()));
+    }
 }
 
 #[test]

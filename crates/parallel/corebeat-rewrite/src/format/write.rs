@@ -1,10 +1,11 @@
 //! Writers.
 
-use super::ID;
+use super::{ID, NODE_TYPE};
 use crate::graph::{Edge, Element, Graph, Node};
 use crate::value::Value;
 use quick_xml::escape::escape;
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -12,29 +13,90 @@ use std::io::{self, Write};
 const GRAPHML: &str = "write GraphML instead";
 
 /// Writes a line for each edge: source, target and type. Nodes are named by their attribute `id`,
-/// or by a number that no other node has where they have none. Nodes without edges are not written.
+/// or by a number that no other node has where they have none. Quotes enclose names that need them,
+/// as [`read_pairs`](super::read_pairs) expects. [`left_out_of_pairs`] counts what is not written.
 ///
 /// # Errors
-/// Those of the writer; [`io::ErrorKind::InvalidData`] if two nodes have one name, or if a name is
-/// one that [`read_pairs`](super::read_pairs) does not read back: it is empty, begins with `#`,
-/// contains a comma or a line break, or has white space at an end.
+/// Those of the writer; [`io::ErrorKind::InvalidData`] if two nodes have one name.
 pub fn write_pairs(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     let names = distinct_names(graph)?;
-    let field = |text: &str| {
-        let is_changed = text.is_empty() || text.starts_with('#') || text.trim() != text;
-        match is_changed || text.contains([',', '\n', '\r']) {
-            true => Err(inexpressible("a line", format_args!("the name {text:?}"), GRAPHML)),
-            false => Ok(()),
-        }
-    };
     writeln!(to, "source,target,type")?;
     for edge in graph.edges() {
         let Some((source, target)) = graph.ends(edge) else { continue };
-        let texts = [&names[&source], &names[&target], edge_type(graph, edge)];
-        texts.iter().try_for_each(|text| field(text))?;
-        writeln!(to, "{}", texts.join(","))?;
+        let [source, target, of] =
+            [&names[&source], &names[&target], edge_type(graph, edge)].map(field);
+        writeln!(to, "{source},{target},{of}")?;
     }
     to.flush()
+}
+
+/// A field of a line, in quotes if a reader would change it otherwise.
+fn field(text: &str) -> Cow<'_, str> {
+    let is_changed = text.is_empty() || text.starts_with('#') || text.trim() != text;
+    match is_changed || text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")).into(),
+        false => text.into(),
+    }
+}
+
+/// Counts of what [`write_pairs`] leaves out of a graph. `Display` names the counts that are not 0,
+/// such as `2 nodes without edges`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeftOut {
+    /// Nodes without edges.
+    pub nodes: usize,
+    /// Types of written nodes other than `Node`, the type of all nodes of such a file.
+    pub types: usize,
+    /// Attributes of written nodes and of edges, except the attribute `id` of nodes.
+    pub attributes: usize,
+}
+
+impl LeftOut {
+    /// Whether the file has the whole graph.
+    pub fn is_nothing(&self) -> bool {
+        *self == LeftOut::default()
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.nodes, "node without edges", "nodes without edges"),
+            (self.types, "type of a node", "types of nodes"),
+            (self.attributes, "attribute", "attributes"),
+        ];
+        let mut separator = "";
+        for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+            write!(f, "{separator}{count} {}", if count == 1 { one } else { many })?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// Counts what [`write_pairs`] leaves out of a graph.
+pub fn left_out_of_pairs(graph: &Graph) -> LeftOut {
+    let id = graph.schema().find_key(ID);
+    let attributes = |element: Element, except| {
+        let keys = graph.schema().keys().filter(|key| Some(*key) != except);
+        keys.filter(|key| graph.get(element, *key) != Value::Null).count()
+    };
+    let mut left_out = LeftOut::default();
+    let mut written = HashSet::new();
+    for edge in graph.edges() {
+        let Some((source, target)) = graph.ends(edge) else { continue };
+        written.extend([source, target]);
+        left_out.attributes += attributes(edge.into(), None);
+    }
+    for node in graph.nodes() {
+        if !written.contains(&node) {
+            left_out.nodes += 1;
+            continue;
+        }
+        left_out.types += usize::from(node_type(graph, node) != NODE_TYPE);
+        left_out.attributes += attributes(node.into(), id);
+    }
+    left_out
 }
 
 /// A name for each node that has an edge. Different nodes have different names.

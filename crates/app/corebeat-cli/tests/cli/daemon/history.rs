@@ -83,6 +83,26 @@ fn report_has_programs_heartbeats_and_decisions_of_ended_daemons() {
 }
 
 #[test]
+fn report_does_not_replace_the_history_that_it_reads() {
+    let place = Place::new();
+    fs::create_dir(place.path("history")).unwrap();
+    let history = place.path("history/history.redb");
+    fs::write(&history, "a history").unwrap();
+    fs::hard_link(&history, place.path("link")).unwrap();
+    let refused = [
+        (place.report(&["--html", "history/history.redb"]), "history/history.redb is named twice"),
+        (place.report(&["--html", "link"]), "history/history.redb and link are one file"),
+    ];
+    for (done, expected) in refused {
+        assert_refused(&done, 2, expected);
+    }
+    let mut of_state = command(place.0.path(), &["report", "--html", "link"]);
+    let of_state = of_state.env("COREBEAT_STATE_DIR", place.path("history")).output().unwrap();
+    assert_refused(&of_state, 2, "history.redb and link are one file");
+    assert_eq!(fs::read_to_string(history).unwrap(), "a history");
+}
+
+#[test]
 fn daemon_serves_without_a_history_that_cannot_be_written() {
     let place = Place::new();
     let args = ["daemon", "--socket", "socket", "--log", "warning", "--history", "/proc/history"];
@@ -101,7 +121,9 @@ fn report_without_a_history_or_a_period_is_refused() {
     assert_refused(&place.report(&[]), 2, "there is no history in history; start 'corebeat daemon");
     let never = place.report(&["--since", "5m", "--until", "1h"]);
     assert_refused(&never, 2, "is empty; write an earlier time with --since");
-    assert_refused(&place.report(&["--since", "yesterday"]), 2, "write a time ago such as 90s");
+    for wrong in [["--since", "yesterday"], ["--since", "-1s"], ["--until", "-1s"]] {
+        assert_refused(&place.report(&wrong), 2, "write a time ago such as 90s");
+    }
     fs::create_dir(place.path("history")).unwrap();
     fs::write(place.path("history/history.redb"), "another file").unwrap();
     assert_refused(&place.report(&[]), 1, "is damaged or no history");
