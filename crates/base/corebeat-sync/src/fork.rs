@@ -42,6 +42,7 @@
 //! before another thread of the process uses this module for the first time.
 
 use crate::const_unless_loom;
+use crate::descriptor::above_standard;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -250,15 +251,15 @@ impl KeptOut {
     }
 
     /// Opens a file that children do not inherit: their descriptor is that of an unconnected
-    /// socket. A fork of another thread waits until `open` returns, so `open` must not wait for
-    /// long.
+    /// socket. The descriptor is none of the standard ones. A fork of another thread waits until
+    /// `open` returns, so `open` must not wait for long.
     ///
     /// # Errors
     ///
     /// The error of `open`; or the C library cannot register handlers.
     pub fn file(open: impl FnOnce() -> io::Result<File>) -> io::Result<(KeptOut, File)> {
         let mut list = registered()?;
-        let file = open()?;
+        let file = File::from(above_standard(open()?.into())?);
         let fd = file.as_raw_fd();
         let kept = Kept::File { fd, identity: identity(fd) };
         Ok((KeptOut::add(&mut list, kept), file))

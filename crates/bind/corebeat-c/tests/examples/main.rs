@@ -143,6 +143,12 @@ fn misuse_in_c_returns_documented_errors() {
 }
 
 #[test]
+fn library_opens_no_standard_descriptor() {
+    let expected = "the standard descriptors are free\n";
+    run_without_and_with_daemon("../tests/standard.c", expected);
+}
+
+#[test]
 fn threads_that_end_leave_their_groups() {
     run_without_and_with_daemon("../tests/thread.c", "no descriptor is left\n");
 }
