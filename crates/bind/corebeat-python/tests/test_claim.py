@@ -252,6 +252,18 @@ def test_end_of_a_claim_unpins_the_threads_of_an_executor():
         assert executor.submit(os.sched_getaffinity, 0).result(WAIT_S) == set(CPUS)
 
 
+def test_claim_that_has_ended_cannot_be_entered():
+    with claim(cpus=1) as c:
+        pass
+    with pytest.raises(corebeat.Error, match="has ended: begin another"), c:
+        pass
+
+
+def test_only_functions_are_called_after_changes():
+    with claim(cpus=1) as c, pytest.raises(TypeError, match="not a int"):
+        c.on_resize(3)
+
+
 def test_executor_is_one_of_concurrent_futures():
     with corebeat.Executor() as executor:
         assert isinstance(executor, concurrent.futures.Executor)

@@ -68,6 +68,7 @@ class Claim:
     def __init__(self, *, threadpools: bool = False) -> None:
         _remember_affinity()
         self._native = _native.Claim()
+        self._is_closed = False
         self._pins = Pins()
         # A claim that is deleted without `close` ends as well.
         weakref.finalize(self, self._pins.release).atexit = False
@@ -131,8 +132,10 @@ class Claim:
         The calls come one at a time, on the thread that changed the claim or on the thread of the
         claim. An exception does not prevent the calls of further functions: the first one is raised
         after them by the method that changed the claim. An exception on the thread of the claim is
-        passed to `sys.unraisablehook`.
+        passed to `sys.unraisablehook`. Raises `TypeError` for an object that is no function.
         """
+        if not callable(callback):
+            raise TypeError(f"on_resize calls a function, not a {type(callback).__name__}")
         with self._callbacks_lock:
             self._callbacks.append(callback)
         return callback
@@ -166,6 +169,7 @@ class Claim:
         The threads are those that `pin` of this claim has restricted, unless another claim has
         pinned them since or their affinity has been changed otherwise. Further calls raise errors.
         """
+        self._is_closed = True
         self._native.close()
         self._cpus = ()
         self._pins.release()
@@ -212,6 +216,8 @@ class Claim:
         return cpus
 
     def __enter__(self) -> "Claim":
+        if self._is_closed:
+            raise _native.Error("this claim has ended: begin another one")
         return self
 
     def __exit__(self, *_: object) -> None:
