@@ -42,6 +42,7 @@
 //! before another thread of the process uses this module for the first time.
 
 use crate::const_unless_loom;
+use crate::descriptor::above_standard;
 use std::cell::Cell;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -249,15 +250,15 @@ impl KeptOut {
     }
 
     /// Opens a file that children do not inherit: their descriptor is that of an unconnected
-    /// socket. A fork of another thread waits until `open` returns, so `open` must not wait for
-    /// long.
+    /// socket. The descriptor is none of the standard ones. A fork of another thread waits until
+    /// `open` returns, so `open` must not wait for long.
     ///
     /// # Errors
     ///
     /// The error of `open`; or the C library cannot register handlers.
     pub fn file<F: AsRawFd>(open: impl FnOnce() -> io::Result<F>) -> io::Result<(KeptOut, F)> {
         let mut list = registered()?;
-        let file = open()?;
+        let file = File::from(above_standard(open()?.into())?);
         let fd = file.as_raw_fd();
         let kept = Kept::File { fd, identity: identity(fd) };
         Ok((KeptOut::add(&mut list, kept), file))

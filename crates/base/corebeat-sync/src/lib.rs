@@ -23,6 +23,7 @@
 //!   and ignores poisoning. [`const_unless_loom!`] and [`shared_static!`] define functions and
 //!   statics that are constant in a program but cannot be constant in a model.
 //! - [`asymmetric`]: fences for protocols with a frequent and a rare side.
+//! - [`descriptor`]: descriptors that are none of the standard ones of the program.
 //! - `fault` (only under loom): weakens orderings and removes fences, by kind and place. A useful
 //!   model fails with such a planted fault.
 //! - [`fork`]: memory, files and values that children of fork do not inherit, locks that children
@@ -44,6 +45,8 @@
 //!    keeps the files of the program
 //!    (`child_inherits_a_file_of_the_program_with_the_number_of_a_closed_file`), and finds each
 //!    [`ForkMutex`](fork::ForkMutex) free (`child_finds_a_lock_free_and_its_value_consistent`).
+//! 5. A descriptor of [`descriptor`], and that of a file that is kept out, is none of the standard
+//!    ones (`descriptor_is_none_of_the_standard_ones_if_these_are_closed`).
 //!
 //! # Limits
 //!
@@ -51,6 +54,7 @@
 //! is free only on Linux.
 
 pub mod asymmetric;
+pub mod descriptor;
 #[cfg(loom)]
 pub mod fault;
 pub mod fork;

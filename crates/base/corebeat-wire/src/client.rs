@@ -5,6 +5,7 @@ use crate::deadline::Deadline;
 use crate::frame::{self, Filled, Frame, Reader};
 use crate::message::{self, Answer, Asked};
 use crate::socket::{self, Place};
+use corebeat_sync::descriptor::above_standard;
 use corebeat_sync::fork::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
@@ -97,7 +98,9 @@ impl Connection {
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-        let socket = socket.map_err(failed)?;
+        // The program may have closed its standard output, which must not become this socket.
+        let socket = above_standard(socket.map_err(failed)?)
+            .map_err(|e| Error::system("open a socket to the daemon", e))?;
         loop {
             // Limits the wait for a daemon that does not accept connections.
             set_socket_timeout(&socket, Timeout::Send, Some(deadline.left()?)).map_err(failed)?;

@@ -13,6 +13,7 @@
 //! descriptors separately, as systemd does.
 
 use crate::Error;
+use corebeat_sync::descriptor::above_standard;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -41,7 +42,7 @@ const KEPT_BYTES_MAX: usize = READ_BYTES;
 pub struct Frame {
     /// Text without the NUL.
     pub text: Vec<u8>,
-    /// Accompanying descriptors, which are closed on exec.
+    /// Accompanying descriptors, which are closed on exec, and none of which is a standard one.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -128,7 +129,11 @@ impl Reader {
         let place = self.passed + (self.bytes.len() as u64).saturating_sub(1);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds.map(|fd| (place, fd)));
+                for fd in fds {
+                    let fd = above_standard(fd);
+                    let fd = fd.map_err(|e| Error::system("receive a descriptor", e))?;
+                    self.fds.push_back((place, fd));
+                }
             }
         }
         // A read returns the descriptors of one piece, in addition to those of the incomplete

@@ -1,8 +1,10 @@
 //! The descriptor of a claim, which stays the same when the claim moves to another arbiter.
 
+use corebeat_sync::descriptor::above_standard;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Readable while a change may be pending: a set of descriptors (`epoll(7)`) that contains an event
@@ -14,8 +16,8 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    pub(crate) fn new() -> Result<Signal, Errno> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    pub(crate) fn new() -> io::Result<Signal> {
+        let set = above_standard(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let signal = Signal { set, event: event()? };
         signal.include(signal.event.as_fd())?;
         Ok(signal)
@@ -50,8 +52,8 @@ impl AsFd for Signal {
 }
 
 /// An event descriptor, which `poll(2)` can wait for.
-pub(crate) fn event() -> Result<OwnedFd, Errno> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+pub(crate) fn event() -> io::Result<OwnedFd> {
+    above_standard(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 pub(crate) fn raise(event: &OwnedFd) {

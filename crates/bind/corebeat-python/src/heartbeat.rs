@@ -90,9 +90,7 @@ impl Group {
         py: Python<'_>,
         goal: (Option<f64>, Option<f64>, Unsigned<u32>, bool),
     ) -> PyResult<()> {
-        let (rate_min, rate_max, Unsigned(window), hold) = goal;
-        let goal = Goal { rate_min, rate_max, window, hold };
-        goal.check().map_err(raise)?;
+        let goal = checked(goal)?;
         self.attach(py)?;
         py.detach(|| {
             PRODUCER.with_borrow(|own| own.as_ref().map_or(Ok(()), |own| own.set_goal(goal)))
@@ -202,6 +200,19 @@ impl Beat {
     ) -> PyResult<()> {
         if kind.is_none() { self.group.get().emit(py, self.n) } else { Ok(()) }
     }
+}
+
+/// Raises an exception for an invalid goal.
+#[pyfunction]
+pub(crate) fn check_goal(goal: (Option<f64>, Option<f64>, Unsigned<u32>, bool)) -> PyResult<()> {
+    checked(goal).map(drop)
+}
+
+fn checked(goal: (Option<f64>, Option<f64>, Unsigned<u32>, bool)) -> PyResult<Goal> {
+    let (rate_min, rate_max, Unsigned(window), hold) = goal;
+    let goal = Goal { rate_min, rate_max, window, hold };
+    goal.check().map_err(raise)?;
+    Ok(goal)
 }
 
 /// Drops the producer that a child of fork has inherited from its parent, so that the thread

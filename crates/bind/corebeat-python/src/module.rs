@@ -10,7 +10,7 @@ mod _native {
     #[pymodule_export]
     use crate::error::Error;
     #[pymodule_export]
-    use crate::heartbeat::{Beat, Group, detach_after_fork};
+    use crate::heartbeat::{Beat, Group, check_goal, detach_after_fork};
     #[pymodule_export]
     use crate::net::Network;
     #[pymodule_export]

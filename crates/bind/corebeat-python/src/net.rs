@@ -16,6 +16,7 @@
 use crate::error::{Error, failed};
 use crate::record::{Pairs, object, pairs};
 use crate::stream::{First, Raised, Stream, Turn};
+use corebeat_snet::ast::Definition;
 use corebeat_snet::body::{BoxBody, Out};
 use corebeat_snet::diagnostic::{Diagnostic, Severity};
 use corebeat_snet::{Boxes, Label, NetworkOptions, OnFault, Value, draw};
@@ -24,6 +25,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyIterator, PyTuple};
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -200,7 +202,7 @@ impl Network {
         workers: usize,
         stops: bool,
     ) -> PyResult<Network> {
-        let (net, warnings) = plan(&program, name.as_deref())?;
+        let (net, warnings) = plan(&program, name.as_deref(), &functions)?;
         let first = Arc::new(First::default());
         let (calls, received) = channel();
         let mut boxes = Boxes::new();
@@ -262,8 +264,25 @@ impl Network {
     }
 }
 
-/// The plan of a program, and warnings.
-fn plan(program: &str, name: Option<&str>) -> PyResult<(corebeat_snet::plan::Net, Vec<String>)> {
+/// The names of all boxes that definitions contain.
+fn box_names<'a>(definitions: &'a [Definition], names: &mut BTreeSet<&'a str>) {
+    for definition in definitions {
+        match definition {
+            Definition::Box(own) => {
+                names.insert(&own.name.text);
+            }
+            Definition::Net(net) => box_names(&net.definitions, names),
+            _ => {}
+        }
+    }
+}
+
+/// The plan of a program, and warnings. Each function must be one of a box in the program.
+fn plan(
+    program: &str,
+    name: Option<&str>,
+    functions: &[(String, Py<PyAny>)],
+) -> PyResult<(corebeat_snet::plan::Net, Vec<String>)> {
     let line = |diagnostic: &Diagnostic| {
         let (line, column) = diagnostic.position(program);
         let help = diagnostic.help.as_ref().map_or(String::new(), |help| format!("; {help}"));
@@ -275,6 +294,16 @@ fn plan(program: &str, name: Option<&str>) -> PyResult<(corebeat_snet::plan::Net
     };
     let module = corebeat_snet::parse(program).map_err(|diagnostics| first(&diagnostics))?;
     let checked = corebeat_snet::check(&module, name);
+    let mut names = BTreeSet::new();
+    box_names(&module.definitions, &mut names);
+    let unknown = functions.iter().find(|(name, _)| !names.contains(name.as_str()));
+    if let (Some((name, _)), Some(_)) = (unknown, &checked.net) {
+        let names: Vec<&str> = names.into_iter().collect();
+        return Err(PyValueError::new_err(format!(
+            "the program has no box '{name}' for the function: its boxes are {}",
+            names.join(", ")
+        )));
+    }
     match checked.net {
         Some(net) => Ok((net, checked.diagnostics.iter().map(line).collect())),
         None => Err(first(&checked.diagnostics)),

@@ -193,6 +193,77 @@ def test_pin_restricts_the_thread():
         assert tuple(os.sched_getaffinity(0)) == c.cpus
 
 
+def test_unpin_ends_the_restriction():
+    with claim(cpus=1) as c:
+        c.pin()
+        c.unpin()
+        assert os.sched_getaffinity(0) == set(CPUS)
+
+
+@needs_two_cpus
+def test_end_of_a_claim_unpins_its_threads():
+    pinned, end, unpinned = threading.Event(), threading.Event(), []
+    c = claim(cpus=1)
+
+    def work():
+        c.pin()
+        pinned.set()
+        assert end.wait(WAIT_S)
+        unpinned.append(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert pinned.wait(WAIT_S)
+    c.pin()
+    c.close()
+    end.set()
+    thread.join()
+    assert [*unpinned, os.sched_getaffinity(0)] == [set(CPUS)] * 2
+
+
+@needs_two_cpus
+def test_claim_that_is_deleted_unpins_its_threads():
+    c = claim(cpus=1)
+    c.pin()
+    assert os.sched_getaffinity(0) == set(c.cpus)
+    del c
+    gc.collect()
+    assert os.sched_getaffinity(0) == set(CPUS)
+
+
+@needs_two_cpus
+def test_end_of_a_claim_keeps_an_affinity_that_it_has_not_set():
+    with claim(cpus=1) as first, claim(cpus=1) as second:
+        first.pin()
+        second.pin()
+        own = first.cpus
+        first.close()
+        assert os.sched_getaffinity(0) == set(second.cpus)
+        os.sched_setaffinity(0, own)
+    assert os.sched_getaffinity(0) == set(own)
+
+
+@needs_two_cpus
+def test_end_of_a_claim_unpins_the_threads_of_an_executor():
+    c = claim(cpus=1)
+    with corebeat.Executor(claim=c) as executor:
+        assert executor.submit(os.sched_getaffinity, 0).result(WAIT_S) == set(c.cpus)
+        c.close()
+        assert executor.submit(os.sched_getaffinity, 0).result(WAIT_S) == set(CPUS)
+
+
+def test_claim_that_has_ended_cannot_be_entered():
+    with claim(cpus=1) as c:
+        pass
+    with pytest.raises(corebeat.Error, match="has ended: begin another"), c:
+        pass
+
+
+def test_only_functions_are_called_after_changes():
+    with claim(cpus=1) as c, pytest.raises(TypeError, match="not a int"):
+        c.on_resize(3)
+
+
 def test_executor_is_one_of_concurrent_futures():
     with corebeat.Executor() as executor:
         assert isinstance(executor, concurrent.futures.Executor)

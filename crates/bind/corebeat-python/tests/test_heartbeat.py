@@ -67,16 +67,28 @@ def test_goal_is_read_back(group):
 @pytest.mark.parametrize(
     ("goal", "message"),
     [
-        (Goal(rate_min=0), "invalid rate of 0.0 beats per second"),
-        (Goal(rate_min=3, rate_max=2), "minimum must not exceed"),
-        (Goal(window=0), "invalid window of 0 samples"),
-        (Goal(hold=True), "without a maximum"),
+        ({"rate_min": 0}, "invalid rate of 0.0 beats per second"),
+        ({"rate_max": float("nan")}, "invalid rate of NaN beats per second"),
+        ({"rate_min": 3, "rate_max": 2}, "minimum must not exceed"),
+        ({"window": 0}, "invalid window of 0 samples"),
+        ({"hold": True}, "without a maximum"),
     ],
 )
-def test_invalid_goal_is_a_value_error_in_one_line(group, goal, message):
+def test_invalid_goal_is_a_value_error_in_one_line(goal, message):
     with pytest.raises(ValueError, match=message) as raised:
-        group.goal = goal
+        Goal(**goal)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("goal", [None, 5])
+def test_goal_of_another_type_is_a_type_error(group, goal):
+    with pytest.raises(TypeError, match=f"the goal {goal} is no Goal: write Goal"):
+        group.goal = goal
+
+
+def test_groups_with_one_number_are_equal():
+    assert Group(7) == Group(7, period_s=1) and len({Group(7), Group(7)}) == 1
+    assert Group(7) != Group(8) and Group(7) != Group(7, owner=2**31) and Group(7) != 7
 
 
 def test_invalid_arguments_are_value_errors(group):
@@ -91,12 +103,34 @@ def test_invalid_arguments_are_value_errors(group):
         lambda: Group(1, owner=-1),
         lambda: group.beat(-1),
         lambda: beat(group, -1),
-        lambda: setattr(group, "goal", Goal(window=-1)),
+        lambda: Goal(window=-1),
     ]:
         with pytest.raises(ValueError, match="invalid number -?[0-9]+: use"):
             call()
     with pytest.raises(TypeError):
         Group("1")
+
+
+def test_beat_decorates_functions_only(group):
+    for wrong in [3, "render", property(len)]:
+        with pytest.raises(TypeError, match="beat.group. decorates functions, not"):
+            beat(group)(wrong)
+
+
+def test_beat_decorates_methods_of_a_class(group):
+    class Scene:
+        @beat(group)
+        @classmethod
+        def of_class(cls):
+            return cls
+
+        @beat(group)
+        @staticmethod
+        def of_none():
+            return 5
+
+    assert Scene.of_class() is Scene and Scene().of_none() == 5
+    status_after(group, 2)
 
 
 def test_thread_beats_for_one_group_at_a_time(group):

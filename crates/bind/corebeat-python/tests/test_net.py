@@ -155,9 +155,22 @@ def test_mistakes_in_programs_name_their_place():
         Network(GREET)
     with pytest.raises(TypeError, match="pass a function"):
         Network(GREET, {"greet": 7})
+    with pytest.raises(ValueError, match="no box 'great' for the function: its boxes are greet"):
+        Network(GREET, {"greet": greet, "great": greet})
     for wrong in [{"workers": 0}, {"workers": 10**6}, {"on_fault": "explode"}]:
         with pytest.raises(ValueError, match="use "):
             Network(GREET, {"greet": greet}, **wrong)
+
+
+def test_functions_of_boxes_of_other_nets_are_accepted():
+    program = """
+        box halve ((n) -> (n));
+        net outer { box twice ((n) -> (n)); } connect twice;
+        net main { box square ((n) -> (n)); } connect square;
+    """
+    one = {"square": lambda n: {"n": n * n}}
+    network = Network(program, {**one, "twice": print, "halve": print})
+    assert network.run([{"n": 3}]).records == [{"n": 9}]
 
 
 def test_deep_recursion_has_the_stack_of_a_thread():

@@ -67,6 +67,16 @@ class Shop:
     def name(self):
         return "shop"
 
+    @probe
+    @classmethod
+    def open(cls, article):
+        return cls().sell(article)
+
+    @probe
+    @staticmethod
+    def close():
+        return "closed"
+
 
 @types.coroutine
 def pause():
@@ -142,6 +152,14 @@ def test_functions_stay_the_same(tmp_path):
     assert list(inspect.signature(Shop.sell).parameters) == ["self", "article", "count"]
     assert pickle.loads(pickle.dumps(price)) is price
     assert inspect.iscoroutinefunction(outer) and inspect.isgeneratorfunction(numbers)
+
+
+def test_methods_of_a_class_have_probes(tmp_path):
+    with recorded(tmp_path / "a.cbt"):
+        assert Shop.open("tea") == 3 and Shop().close() == "closed"
+    assert [call[:2] for call in summary(tmp_path / "a.cbt")] == [
+        ("open", None), ("sell", 0), ("price", 1), ("look up", 2), ("close", None),
+    ]
 
 
 def test_exceptions_end_calls(tmp_path):
@@ -325,6 +343,9 @@ def test_functions_that_cannot_have_probes_are_refused():
         probe(both)
     with pytest.raises(TypeError, match="cannot replace a class: decorate Shop.__init__"):
         probe(Shop)
+    for wrong in [3, None, property(len)]:
+        with pytest.raises(TypeError, match="probe decorates functions, not"):
+            probe(wrong)
     assert probe(len)([1]) == 1
 
 

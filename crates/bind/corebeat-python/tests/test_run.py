@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,20 @@ def test_invalid_command_is_a_value_error(command):
         corebeat.run(command)
     with pytest.raises(ValueError, match="the command is"):
         corebeat.tune(command)
+
+
+def test_command_is_no_text_for_a_shell():
+    for call in [corebeat.run, corebeat.tune]:
+        with pytest.raises(ValueError, match="no text for a shell"):
+            call(["true"], shell=True)
+
+
+def test_command_may_be_bytes(tmp_path):
+    (tmp_path / "a").write_text("")
+    report = corebeat.run([b"test", b"-f", os.fsencode(tmp_path / "a")], policy="none")
+    assert report.ended == _run.Ended("exit", 0)
+    pair = corebeat.run([[b"true"], ["false"]], policy="none")
+    assert [program.ended.number for program in pair.programs] == [0, 1]
 
 
 def test_failure_of_corebeat_is_an_error():

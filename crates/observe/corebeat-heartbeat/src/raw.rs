@@ -19,11 +19,13 @@
 //! The seals prevent later holes (`fallocate(2)`, FALLOC_FL_PUNCH_HOLE).
 
 use crate::Error;
+use corebeat_sync::descriptor::above_standard;
 use corebeat_sync::fork::KeptOut;
 use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::Pid;
 use std::ffi::c_void;
+use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -99,6 +101,8 @@ impl<L: Layout> Own<L> {
         // Linux before 6.3 does not support the flag.
         let fd = fs::memfd_create(name.as_str(), flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| fs::memfd_create(name.as_str(), flags))
+            .map_err(io::Error::from)
+            .and_then(above_standard)
             .map_err(|why| Error::system("cannot create shared memory", why))?;
         fs::fallocate(&fd, FallocateFlags::empty(), 0, L::BYTES as u64)
             .map_err(|why| Error::system("cannot allocate shared memory", why))?;

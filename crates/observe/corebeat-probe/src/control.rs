@@ -17,6 +17,7 @@
 use crate::error::Error;
 use crate::pattern::{PATTERN_BYTES_MAX, Pattern};
 use crate::probe::{PROBES_MAX, probes, switch};
+use corebeat_sync::descriptor::above_standard;
 use corebeat_sync::fork::{KeptOut, Uninherited};
 use corebeat_sync::quiet;
 use rustix::net::sockopt::socket_peercred;
@@ -74,9 +75,9 @@ impl ControlSocket {
                 if is_stopped.load(Ordering::Acquire) {
                     break;
                 }
-                match client {
+                match client.and_then(|client| above_standard(client.into())) {
                     // A client that disconnects early is not an error of this process.
-                    Ok(client) => drop(serve(client)),
+                    Ok(client) => drop(serve(client.into())),
                     // For example too many open files, which may last.
                     Err(_) => std::thread::sleep(RETRY_DELAY),
                 }

@@ -2,9 +2,11 @@
 
 use crate::packet::{Codec, RAW_BYTES_MAX};
 use lz4_flex::block::{self, CompressTable};
+#[cfg(feature = "zstd")]
 use zstd::bulk::{Compressor, Decompressor};
 
 /// The default level of zstd. It takes several times as long as LZ4.
+#[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = zstd::DEFAULT_COMPRESSION_LEVEL;
 
 /// Compression of events.
@@ -15,7 +17,8 @@ pub enum Compression {
     /// LZ4: fast.
     #[default]
     Lz4,
-    /// zstd: smaller output, several times slower.
+    /// zstd: smaller output, several times slower. Requires the feature `zstd`.
+    #[cfg(feature = "zstd")]
     Zstd,
 }
 
@@ -23,6 +26,7 @@ pub enum Compression {
 pub(crate) enum BlockCompressor {
     None,
     Lz4(Box<CompressTable>),
+    #[cfg(feature = "zstd")]
     Zstd(Box<Compressor<'static>>),
 }
 
@@ -31,6 +35,7 @@ impl BlockCompressor {
         match compression {
             Compression::None => BlockCompressor::None,
             Compression::Lz4 => BlockCompressor::Lz4(Box::new(CompressTable::large())),
+            #[cfg(feature = "zstd")]
             // If zstd cannot allocate its context, nothing is compressed.
             Compression::Zstd => Compressor::new(ZSTD_LEVEL)
                 .map_or(BlockCompressor::None, |c| BlockCompressor::Zstd(Box::new(c))),
@@ -47,6 +52,7 @@ impl BlockCompressor {
             BlockCompressor::Lz4(table) => {
                 (Codec::Lz4, block::compress_into_with_table(raw, to, table).ok()?)
             }
+            #[cfg(feature = "zstd")]
             BlockCompressor::Zstd(zstd) => {
                 (Codec::Zstd, zstd.compress_to_buffer(raw, &mut to[..]).ok()?)
             }
@@ -62,12 +68,25 @@ pub(crate) fn expand(codec: Codec, stored: &[u8], raw_bytes: usize) -> Option<Ve
     let expanded = match codec {
         Codec::Plain => return (stored.len() == raw_bytes).then(|| stored.to_vec()),
         Codec::Lz4 => block::decompress_into(stored, &mut raw).ok()?,
+        #[cfg(not(feature = "zstd"))]
+        Codec::Zstd => return None,
+        #[cfg(feature = "zstd")]
         Codec::Zstd => Decompressor::new().ok()?.decompress_to_buffer(stored, &mut raw[..]).ok()?,
     };
     (expanded == raw_bytes).then_some(raw)
 }
 
-#[cfg(test)]
+/// The reason for which [`expand`] has failed.
+pub(crate) fn failure(codec: Codec) -> &'static str {
+    match codec {
+        Codec::Zstd if cfg!(not(feature = "zstd")) => {
+            "its events are compressed by zstd, and this program was built without zstd"
+        }
+        _ => "compressed events are invalid",
+    }
+}
+
+#[cfg(all(test, feature = "zstd"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

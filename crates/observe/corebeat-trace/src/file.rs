@@ -1,6 +1,7 @@
 //! The file of a trace that is being recorded.
 
 use crate::error::Error;
+use corebeat_sync::descriptor::above_standard;
 use corebeat_sync::fork::KeptOut;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -40,7 +41,8 @@ impl TraceFile {
         // files have no names.
         let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
         let (kept, file) = if is_special || cfg!(miri) {
-            (None, open().map_err(failed)?)
+            let file = open().and_then(|file| above_standard(file.into()));
+            (None, file.map_err(failed)?.into())
         } else {
             let (kept, file) = KeptOut::file(open).map_err(failed)?;
             (Some(kept), file)

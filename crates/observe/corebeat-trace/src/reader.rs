@@ -579,7 +579,7 @@ impl<R: Read> Reader<R> {
                     span,
                     events: Vec::new(),
                     bytes: compression::expand(header.codec, bytes.0, header.raw_bytes as usize)
-                        .ok_or("compressed events are invalid")?,
+                        .ok_or(compression::failure(header.codec))?,
                 };
                 packet.locate(&mut self.clock)?;
                 packet.enforce_order(self.last_ns.entry(header.stream).or_default());

@@ -81,6 +81,8 @@
 //! 6. Misuse of fields by C boxes is an error or harmless (`freed_field_is_detected`).
 //! 7. A library in Rust behaves like a box in the program, or reports why it cannot
 //!    (`rust_library_takes_and_outputs_values`, `rust_library_reports_failures`).
+//! 8. A process of a box in Python ends with the process that started it, however that ends
+//!    (`python_box_ends_with_a_process_that_is_killed`).
 //!
 //! # Failure
 //!

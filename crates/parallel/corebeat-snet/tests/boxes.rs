@@ -3,9 +3,11 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use corebeat_snet::ast::{Body, Name, Span};
 use corebeat_snet::body::{BoxBody, Out, Sink};
@@ -1104,6 +1106,46 @@ fn python_box_runs_on_many_threads_concurrently() {
             });
         }
     });
+}
+
+/// Variable of the child process of the test below.
+const COMPUTES: &str = "COREBEAT_TEST_COMPUTES";
+
+/// Also while the box computes without a check for signals. Its output arrives before.
+#[test]
+fn python_box_ends_with_a_process_that_is_killed() {
+    if std::env::var_os(COMPUTES).is_some() {
+        let code = "
+            def computes():
+                import signal
+                signal.alarm(600)
+                print('computes')
+                sum(range(10 ** 18))
+        ";
+        let plan = with_code(plan("computes", "", "-"), "Python", code);
+        panic!("{}", failure(&Boxes::new(), &plan, Vec::new()));
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "python_box_ends_with_a_process_that_is_killed", "--nocapture"]);
+    command
+        .env(COMPUTES, "")
+        .env_remove("PYTHONUNBUFFERED")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while line != "computes\n" {
+        line.clear();
+        assert!(errors.read_line(&mut line).unwrap() > 0, "the child has ended");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Both processes have the pipe; its end is the end of the second one.
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(errors.read_to_end(&mut Vec::new()).is_ok()));
+    assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(true), "python3 continues");
 }
 
 #[test]

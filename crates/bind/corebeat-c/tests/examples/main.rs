@@ -143,6 +143,25 @@ fn misuse_in_c_returns_documented_errors() {
 }
 
 #[test]
+fn library_opens_no_standard_descriptor() {
+    let expected = "the standard descriptors are free\n";
+    run_without_and_with_daemon("../tests/standard.c", expected);
+}
+
+#[test]
+fn static_library_links_with_a_program_that_has_names_of_zstd() {
+    let folder = tempfile::tempdir().unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let program = folder.path().join("program");
+    let mut command = Command::new("cc");
+    command.args(["-Wall", "-Wextra", "-Werror"]).arg(example("../tests/static.c"));
+    command.arg("-I").arg(include.join("tinystm")).arg("-I").arg(include);
+    command.arg(library().join("libcorebeat.a")).args(["-pthread", "-lm", "-o"]).arg(&program);
+    run(&mut command);
+    assert_eq!(run(&mut Command::new(program)), "3\n");
+}
+
+#[test]
 fn threads_that_end_leave_their_groups() {
     run_without_and_with_daemon("../tests/thread.c", "no descriptor is left\n");
 }

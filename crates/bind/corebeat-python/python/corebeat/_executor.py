@@ -58,7 +58,6 @@ class Executor(concurrent.futures.Executor):
         self._numbers = itertools.count()
         self._threads_per_task = threads_per_task
         self._prefix = thread_name_prefix
-        self._affinity = os.sched_getaffinity(0)
         self._pools = ThreadPools()
         self._cpus: tuple[int, ...] = ()
         self._owns_claim = claim is None
@@ -146,10 +145,13 @@ class Executor(concurrent.futures.Executor):
             self._condition.notify_all()
 
     def _pin(self, thread: int) -> None:
-        """Restricts a thread to the CPUs of the claim. 0 is the calling thread."""
+        """Restricts a thread to the CPUs of the claim, until that ends."""
         # The thread may have ended, or a CPU may have gone offline.
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(thread, self._cpus or self._affinity)
+            if self._cpus:
+                self._claim._pins.pin(thread, self._cpus)
+            else:
+                self._claim._pins.unpin(thread)
 
     def _start_threads(self) -> None:
         """Starts threads for the calls that wait, as many as the claim permits.
@@ -167,7 +169,7 @@ class Executor(concurrent.futures.Executor):
 
     def _work(self) -> None:
         with self._condition:
-            self._pin(0)
+            self._pin(threading.get_native_id())
         while (item := self._next()) is not None:
             _run(*item)
             # The call must not live until the next one.

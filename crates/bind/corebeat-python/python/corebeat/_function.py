@@ -1,6 +1,6 @@
 """Functions that decorators receive."""
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 
 def is_of(function: Callable[..., Any], *kinds: Callable[[object], bool]) -> bool:
@@ -10,6 +10,19 @@ def is_of(function: Callable[..., Any], *kinds: Callable[[object], bool]) -> boo
     """
     candidates = function, getattr(type(function), "__call__", None)
     return any(kind(candidate) for candidate in candidates for kind in kinds)
+
+
+def check(function: object, decorator: str) -> None:
+    """Raises `TypeError` for an object that a decorator of functions cannot decorate."""
+    if not callable(function):
+        raise TypeError(f"{decorator} decorates functions, not objects of {type(function)}")
+
+
+def in_class(function: Any, decorate: Callable[[Any], Any]) -> Optional[Any]:
+    """Decorates the function of a class method or of a static method; `None` for others."""
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(decorate(function.__func__))
+    return None
 
 
 def name(function: Callable[..., Any]) -> str:

@@ -12,7 +12,7 @@ from ._native import Error
 
 _T = TypeVar("_T")
 
-Argument = Union[str, "os.PathLike[str]"]
+Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 def find_program() -> str:

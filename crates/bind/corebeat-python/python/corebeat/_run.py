@@ -309,7 +309,8 @@ def run(
 ) -> Report:
     """Runs a program under a policy until it ends, and returns the report.
 
-    `command` is the program with its arguments, or a list of such lists for several programs.
+    `command` is the program with its arguments, or a list of such lists for several programs. The
+    default policy acts on one program: several need `coscheduling`, `adapt` or `none`.
     `options` are further options of `corebeat run`, such as `["--cpus", "0-3"]`. All other keywords
     are those of `subprocess.Popen`, such as `cwd`, `env`, `stdin` and `stdout`; the output can go to
     a file, and not to a pipe.
@@ -384,7 +385,9 @@ def tune(
 
 
 def _check(popen: dict[str, Any]) -> None:
-    """Raises `ValueError` for keywords that would discard output."""
+    """Raises `ValueError` for keywords that would discard output, and for a shell."""
+    if popen.get("shell"):
+        raise ValueError("the command is no text for a shell: write ['sh', '-c', text]")
     if subprocess.PIPE in (popen.get("stdout"), popen.get("stderr")):
         raise ValueError("a run does not return output: pass a file")
     for name in ("text", "encoding", "errors", "universal_newlines"):
@@ -392,18 +395,21 @@ def _check(popen: dict[str, Any]) -> None:
             raise ValueError(f"a run does not return output, which '{name}' is for: leave it out")
 
 
+_WORD = (str, bytes, os.PathLike)
+
+
 def _programs(command: Any) -> list[str]:
     """The arguments after `--`, with `--` between programs."""
     if isinstance(command, (str, bytes)):
         raise ValueError("the command is a text: write a list of the program and its arguments")
-    several = [command] if not command or isinstance(command[0], (str, os.PathLike)) else command
+    several = [command] if not command or isinstance(command[0], _WORD) else command
     words: list[str] = []
     for program in several:
         if not program:
             raise ValueError("the command is empty: write the program and its arguments")
         words += ["--"] if words else []
         for argument in program:
-            word = os.fspath(argument)
+            word = os.fsdecode(argument)
             # Corebeat removes one backslash from an argument that would separate programs.
             words.append("\\" + word if word.lstrip("\\") == "--" else word)
     return words

@@ -8,6 +8,8 @@ claims of a process share the CPUs that the process may use.
     with claim(cpus=4) as c:
         c.on_resize(lambda cpus: print("now on", cpus))
         work(threads=len(c.cpus))
+
+A thread that `pin` has restricted to the CPUs of a claim runs on all CPUs again after the claim.
 """
 
 import atexit
@@ -59,11 +61,17 @@ class Claim:
     The claim applies requests of other claims by itself, on a thread of its own: it releases
     requested CPUs, accepts granted ones, and calls the functions of `on_resize`. When the daemon
     ends or one starts, the claim moves within about a second. `with` releases all CPUs at the end
-    of the block. In a child of fork, the claim has no CPUs, and its calls raise `corebeat.Error`.
+    of the block, and unpins the threads that the claim has pinned. In a child of fork, the claim
+    has no CPUs, and its calls raise `corebeat.Error`.
     """
 
     def __init__(self, *, threadpools: bool = False) -> None:
+        _remember_affinity()
         self._native = _native.Claim()
+        self._is_closed = False
+        self._pins = Pins()
+        # A claim that is deleted without `close` ends as well.
+        weakref.finalize(self, self._pins.release).atexit = False
         self._callbacks: list[Callable[[tuple[int, ...]], object]] = []
         self._renew_locks()
         self._cpus = tuple(self._native.cpus())
@@ -124,8 +132,10 @@ class Claim:
         The calls come one at a time, on the thread that changed the claim or on the thread of the
         claim. An exception does not prevent the calls of further functions: the first one is raised
         after them by the method that changed the claim. An exception on the thread of the claim is
-        passed to `sys.unraisablehook`.
+        passed to `sys.unraisablehook`. Raises `TypeError` for an object that is no function.
         """
+        if not callable(callback):
+            raise TypeError(f"on_resize calls a function, not a {type(callback).__name__}")
         with self._callbacks_lock:
             self._callbacks.append(callback)
         return callback
@@ -136,15 +146,33 @@ class Claim:
             self._callbacks.remove(callback)
 
     def pin(self) -> None:
-        """Restricts the calling thread to the CPUs of the claim, if it has any."""
+        """Restricts the calling thread to the present CPUs of the claim, if it has any.
+
+        Call it again after a change of the claim. The end of the claim, or `unpin`, ends the
+        restriction. Threads that the thread starts meanwhile, and children of fork, inherit it;
+        only `unpin` ends theirs.
+        """
         cpus = self.cpus
         if cpus:
-            os.sched_setaffinity(0, cpus)
+            self._pins.pin(threading.get_native_id(), cpus)
+
+    def unpin(self) -> None:
+        """Lets the calling thread run on all CPUs that this process may use.
+
+        These are the CPUs of the thread that began the first claim of the process, at that time.
+        """
+        self._pins.unpin(threading.get_native_id())
 
     def close(self) -> None:
-        """Releases all CPUs, and restores the native thread pools. Further calls raise errors."""
+        """Releases all CPUs, unpins threads, and restores the native thread pools.
+
+        The threads are those that `pin` of this claim has restricted, unless another claim has
+        pinned them since or their affinity has been changed otherwise. Further calls raise errors.
+        """
+        self._is_closed = True
         self._native.close()
         self._cpus = ()
+        self._pins.release()
         with self._callbacks_lock:
             self._callbacks.clear()
             pools, self._pools = self._pools, None
@@ -188,6 +216,8 @@ class Claim:
         return cpus
 
     def __enter__(self) -> "Claim":
+        if self._is_closed:
+            raise _native.Error("this claim has ended: begin another one")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,6 +225,51 @@ class Claim:
 
     def __repr__(self) -> str:
         return f"Claim(cpus={self.cpus})"
+
+
+class Pins:
+    """The threads that a claim has pinned. The claim that pinned a thread last is its owner."""
+
+    def pin(self, thread: int, cpus: tuple[int, ...]) -> None:
+        """Restricts a thread, by its native number, to CPUs. Raises `OSError`."""
+        with _pins_lock:
+            os.sched_setaffinity(thread, cpus)
+            # The system leaves out CPUs that the process may not use.
+            _pins[thread] = self, os.sched_getaffinity(thread)
+
+    def unpin(self, thread: int) -> None:
+        """Lets a thread run on all CPUs of the process. Raises `OSError`."""
+        with _pins_lock:
+            os.sched_setaffinity(thread, _affinity)
+            _pins.pop(thread, None)
+
+    def release(self) -> None:
+        """Unpins all threads of the claim whose affinity is still that of `pin`."""
+        with _pins_lock:
+            for thread, (owner, cpus) in list(_pins.items()):
+                if owner is not self:
+                    continue
+                _pins.pop(thread, None)
+                # The thread may have ended, and another process may use its number.
+                if not os.path.exists(f"/proc/self/task/{thread}"):
+                    continue
+                with contextlib.suppress(OSError):
+                    if os.sched_getaffinity(thread) == cpus:
+                        os.sched_setaffinity(thread, _affinity)
+
+
+# The owners and the CPUs of pinned threads, by the native numbers of the threads.
+_pins: dict[int, tuple[Pins, set[int]]] = {}
+# Reentrant: the collector may end a claim while the thread holds the lock.
+_pins_lock = threading.RLock()
+# The CPUs that unpinned threads may use; none before the first claim.
+_affinity: set[int] = set()
+
+
+def _remember_affinity() -> None:
+    """Reads the CPUs of the calling thread, before the first claim can have pinned it."""
+    global _affinity
+    _affinity = _affinity or os.sched_getaffinity(0)
 
 
 class ThreadPools:
@@ -259,8 +334,11 @@ def _close_all() -> None:
 
 def _renew_locks() -> None:
     """Replaces locks in a child of fork: a thread that does not exist there may hold them."""
-    global _limits_lock
+    global _limits_lock, _pins_lock
     _limits_lock = threading.Lock()
+    _pins_lock = threading.RLock()
+    # The threads of the parent: numbers of threads are unique on the host.
+    _pins.clear()
     for inherited in list(_claims):
         inherited._renew_locks()
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, cast
 
 from . import _native
-from ._function import is_of, name
+from ._function import check, in_class, is_of, name
 
 __all__ = ["Goal", "Group", "Status", "beat"]
 
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_native.detach_after_fork)
 
 @dataclass(frozen=True)
 class Goal:
-    """The target heart rate of a group."""
+    """The target heart rate of a group. Raises `ValueError` for an invalid one."""
 
     rate_min: Optional[float] = None
     """Minimum, in beats per second."""
@@ -41,6 +41,9 @@ class Goal:
     """Number of samples over which the window rate is measured, 1 to 1024."""
     hold: bool = False
     """Whether the group is kept below its maximum even if no other program needs the CPUs."""
+
+    def __post_init__(self) -> None:
+        _native.check_goal((self.rate_min, self.rate_max, self.window, self.hold))
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Group(_native.Group):
     A thread beats for one group at a time: `detach` it before it beats for another group. Any
     number of groups can be read. Both ends by themselves: the thread detaches when it ends, and the
     reading when the object is deleted. After a fork the child attaches anew with its next call.
+    Objects with the same number and owner are equal.
 
     Each method raises `ValueError` for invalid arguments, `OSError` if the system refuses, and
     `corebeat.Error` otherwise, for instance if the thread beats for another group.
@@ -86,12 +90,22 @@ class Group(_native.Group):
 
     @goal.setter
     def goal(self, goal: Goal) -> None:
+        if not isinstance(goal, Goal):
+            raise TypeError(f"the goal {goal!r} is no Goal: write Goal(), or Goal(rate_min=20)")
         self.set_goal((goal.rate_min, goal.rate_max, goal.window, goal.hold))
 
     def status(self) -> Status:
         """The current measurements. A beat is counted at most one sample after its emission."""
         goal, beats, members, samples, global_rate, window_rate = self.read()
         return Status(Goal(*goal), beats, members, samples, global_rate, window_rate)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Group):
+            return NotImplemented
+        return (self.number, self.owner) == (other.number, other.owner)
+
+    def __hash__(self) -> int:
+        return hash((self.number, self.owner))
 
     def __repr__(self) -> str:
         return f"Group({self.number}, owner={self.owner})"
@@ -117,6 +131,10 @@ class beat(_native.Beat):
         def __enter__(self) -> Group: ...
 
     def __call__(self, function: _Function) -> _Function:
+        method = in_class(function, self)
+        if method is not None:
+            return cast(_Function, method)
+        check(function, "beat(group)")
         emit = self.group.beat if self.n == 1 else functools.partial(self.group.beat, self.n)
 
         if is_of(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):

@@ -115,8 +115,8 @@ class Network:
     list it; with `"stop"`, the run ends with `corebeat.Error` instead, whose `__cause__` is the
     exception, unless several boxes fail at the same time. A network has one run at a time.
 
-    Raises `ValueError` for a mistake in the program, with its place, and `corebeat.Error` for a box
-    without a function.
+    Raises `ValueError` for a mistake in the program, with its place, and for a function without a
+    box in the program; `corebeat.Error` for a box without a function.
     """
 
     def __init__(

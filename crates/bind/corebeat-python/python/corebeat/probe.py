@@ -22,7 +22,7 @@ import sys
 from typing import Any, Callable, TypeVar, Union, cast, overload
 
 from . import _native
-from ._function import is_of, name
+from ._function import check, in_class, is_of, name
 
 __all__ = ["Probe", "probe", "switch"]
 
@@ -46,6 +46,10 @@ class Probe(_native.Probe):
 
     def __call__(self, function: _Function) -> _Function:
         """Makes each call of a function a call of this probe."""
+        method = in_class(function, self)
+        if method is not None:
+            return cast(_Function, method)
+        check(function, "a probe")
         if isinstance(function, type):
             raise TypeError(f"a probe cannot replace a class: decorate {name(function)}.__init__")
         if is_of(function, inspect.isasyncgenfunction):
@@ -106,6 +110,10 @@ def probe(of: Union[str, _Function]) -> Union[Probe, _Function]:
         caller = sys._getframe(1)
         module = caller.f_globals.get("__name__", "?")
         return _probe_at(f"{module}.{of}", caller.f_code.co_filename, caller.f_lineno)
+    method = in_class(of, probe)
+    if method is not None:
+        return cast(_Function, method)
+    check(of, "probe")
     code = getattr(inspect.unwrap(of), "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code else ("", 0)
     return _probe_at(f"{getattr(of, '__module__', '?')}.{name(of)}", file, line)(of)

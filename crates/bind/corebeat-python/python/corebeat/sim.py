@@ -152,7 +152,7 @@ def run(
     if period_ms is not None:
         arguments += ["--period", str(int(period_ms))]
     if model is not None:
-        arguments += ["--model", os.path.abspath(model)]
+        arguments += ["--model", os.path.abspath(os.fsdecode(model))]
     text = _toml.dumps(scenario)
     with tempfile.TemporaryDirectory(prefix="corebeat-") as folder:
         with open(os.path.join(folder, "scenario.toml"), "w", encoding="utf-8") as file:

@@ -1,6 +1,7 @@
 //! An epoll set with a bell.
 
 use super::{Event, Interest, Notify, RESERVED};
+use corebeat_sync::descriptor::above_standard;
 use corebeat_sync::fork::KeptOut;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -126,7 +127,7 @@ pub(super) fn timespec(time: Option<Duration>) -> Option<Timespec> {
 
 /// Returns a descriptor that becomes readable when it is rung.
 pub(super) fn bell() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    above_standard(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Makes a bell readable. It fails only if the bell has been rung 2^64 times.

@@ -1,11 +1,24 @@
 # Runs boxes in Python. Reads one call per line of JSON, and writes the outputs as JSON.
-import json, os, signal, sys, textwrap, traceback
+import fcntl, json, os, select, signal, sys, textwrap, traceback
 from types import GeneratorType
 
-results = os.fdopen(os.dup(1), "w")
+# Descriptor 0 is a pipe without data. When the parent process ends, however it ends, the kernel
+# sends SIGKILL, also while a box computes. An earlier end is detected below.
+lifeline = os.dup(0)
+fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+parent = select.poll()
+parent.register(lifeline, 0)
+if parent.poll(0):
+    os._exit(1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # boxes must not read
+
+# Descriptor 1 is a socket.
+results = os.fdopen(os.dup(1), "w", encoding="utf-8")
+calls = os.fdopen(os.dup(1), encoding="utf-8")
 os.dup2(2, 1)  # boxes print to standard error
-calls = os.fdopen(os.dup(0))
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # boxes must not read the calls
+sys.stdout.reconfigure(line_buffering=True)  # nothing flushes at the end, by SIGKILL
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
 
 
@@ -25,7 +38,9 @@ def snetout(variant, *values):
 
 def tried(action):
     try:
-        write("end", action())
+        result = action()
+        sys.stdout.flush()
+        write("end", result)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == what]

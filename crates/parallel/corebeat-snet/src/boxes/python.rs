@@ -1,10 +1,23 @@
 //! Boxes in Python: functions in `python3` processes, one process for each concurrent call.
 //! Messages are lines of JSON: calls `[name, values...]`, and answers `["out", variant,
 //! values...]`, `["end"]`, `["error", why]`.
+//!
+//! ```text
+//!   this process                       python3
+//!   channel     <== calls, answers ==> 1   a socket
+//!   _lifeline   ---------------------> 0   a pipe without data
+//! ```
+//!
+//! The kernel closes this end of the lifeline however this process ends. The process of Python has
+//! requested SIGKILL for that event, which ends it also within a call that computes.
+//! `PR_SET_PDEATHSIG` is unsuitable: its signal arrives when the thread ends that started the
+//! process, such as a thread of an earlier run of the network.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
@@ -117,8 +130,9 @@ fn put(records: &mut Vec<(usize, Vec<Value>)>, out: &mut Out<'_>) -> Result<bool
 /// A `python3` process that waits for calls.
 struct Process {
     child: Child,
-    calls: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    channel: BufReader<UnixStream>,
+    /// Its end ends the process.
+    _lifeline: PipeWriter,
 }
 
 enum Answer {
@@ -130,15 +144,17 @@ enum Answer {
 impl Process {
     /// Starts a process and runs the code. Returns the process and the functions of the code.
     fn start(what: &str, code: &str) -> Result<(Process, Vec<String>), String> {
+        let failed = |e| format!("python3 has no connection: {e}");
+        let (ended, _lifeline) = io::pipe().map_err(failed)?;
+        let (channel, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new("python3");
-        command.args(["-c", RUNNER]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.env("PYTHONIOENCODING", "utf-8").spawn().map_err(|e| {
+        command.args(["-c", RUNNER]).stdin(ended).stdout(OwnedFd::from(theirs));
+        let child = command.env("PYTHONIOENCODING", "utf-8").spawn().map_err(|e| {
             format!("python3 does not start: {e}; install it, or write the box in C or Rust")
         })?;
-        let (Some(calls), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            unreachable!("both pipes were requested")
-        };
-        let mut process = Process { child, calls, answers: BufReader::new(answers) };
+        // The socket of the process, whose end must be the end of the answers.
+        drop(command);
+        let mut process = Process { child, channel: BufReader::new(channel), _lifeline };
         process.send(&json!([what, code]))?;
         match process.answer()? {
             Answer::End(names) => Ok((process, serde_json::from_value(names).unwrap_or_default())),
@@ -148,13 +164,13 @@ impl Process {
     }
 
     fn send(&mut self, message: &Json) -> Result<(), String> {
-        let sent = writeln!(self.calls, "{message}");
+        let sent = self.channel.get_mut().write_all(format!("{message}\n").as_bytes());
         sent.map_err(|e| self.ended(e))
     }
 
     fn answer(&mut self) -> Result<Answer, String> {
         let mut line = Vec::new();
-        let read = (&mut self.answers).take(ANSWER_LEN_MAX).read_until(b'\n', &mut line);
+        let read = (&mut self.channel).take(ANSWER_LEN_MAX).read_until(b'\n', &mut line);
         if !line.ends_with(b"\n") {
             return Err(match read {
                 Ok(n) if n as u64 == ANSWER_LEN_MAX => {
