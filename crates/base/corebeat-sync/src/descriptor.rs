@@ -3,6 +3,7 @@
 //! The kernel returns the smallest free number. A program that was started with a closed standard
 //! input, output or error, or has closed it, would write its output to a socket of the library.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -26,12 +27,35 @@ pub fn above_standard(fd: OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
+/// While this value exists, no file that is opened gets a standard descriptor: those that were free
+/// refer to `/dev/null`. For values whose descriptors cannot be moved.
+#[derive(Debug)]
+pub struct StandardTaken {
+    _files: Vec<File>,
+}
+
+impl StandardTaken {
+    /// Opens `/dev/null` until no standard descriptor is free.
+    ///
+    /// # Errors
+    /// `/dev/null` cannot be opened, or the process has no descriptor left (`EMFILE`).
+    pub fn new() -> io::Result<StandardTaken> {
+        let mut files = Vec::new();
+        loop {
+            let file = File::open("/dev/null")?;
+            if file.as_raw_fd() >= NUMBER_MIN {
+                return Ok(StandardTaken { _files: files });
+            }
+            files.push(file);
+        }
+    }
+}
+
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use super::*;
     use crate::fork::{KeptOut, Process};
     use corebeat_test_group::in_child;
-    use std::fs::File;
 
     #[test]
     fn descriptor_is_none_of_the_standard_ones_if_these_are_closed() {
@@ -48,7 +72,12 @@ mod tests {
             // SAFETY: the call only reads the flags of the descriptor.
             let flags = unsafe { libc::fcntl(moved.as_raw_fd(), libc::F_GETFD) };
             let is_closed = open().unwrap().as_raw_fd() == 0;
-            moved.as_raw_fd() >= NUMBER_MIN
+            let taken = StandardTaken::new().unwrap();
+            let above = open().unwrap();
+            drop(taken);
+            above.as_raw_fd() >= NUMBER_MIN
+                && open().unwrap().as_raw_fd() == 0
+                && moved.as_raw_fd() >= NUMBER_MIN
                 && file.as_raw_fd() >= NUMBER_MIN
                 && flags == libc::FD_CLOEXEC
                 && is_closed

@@ -44,6 +44,7 @@
 use crate::const_unless_loom;
 use crate::descriptor::above_standard;
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -255,10 +256,23 @@ impl KeptOut {
     ///
     /// # Errors
     ///
+    /// The error of `open`; the process has no descriptor left; or the C library cannot register
+    /// handlers.
+    pub fn file(open: impl FnOnce() -> io::Result<File>) -> io::Result<(KeptOut, File)> {
+        KeptOut::descriptor(|| Ok(File::from(above_standard(open()?.into())?)))
+    }
+
+    /// As [`KeptOut::file`], for a value whose descriptor must not change. The descriptor may be a
+    /// standard one, unless `open` holds [`StandardTaken`](crate::descriptor::StandardTaken).
+    ///
+    /// # Errors
+    ///
     /// The error of `open`; or the C library cannot register handlers.
-    pub fn file<F: AsRawFd>(open: impl FnOnce() -> io::Result<F>) -> io::Result<(KeptOut, F)> {
+    pub fn descriptor<F: AsRawFd>(
+        open: impl FnOnce() -> io::Result<F>,
+    ) -> io::Result<(KeptOut, F)> {
         let mut list = registered()?;
-        let file = File::from(above_standard(open()?.into())?);
+        let file = open()?;
         let fd = file.as_raw_fd();
         let kept = Kept::File { fd, identity: identity(fd) };
         Ok((KeptOut::add(&mut list, kept), file))
@@ -428,7 +442,6 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 mod tests {
     use super::*;
     use corebeat_test_group::in_child;
-    use std::fs::File;
     use std::io::Write;
     use std::os::fd::IntoRawFd;
 

@@ -23,6 +23,7 @@
 use super::epoll::{bell, ring};
 use super::poll::event;
 use super::{Event, Interest, Notify, RESERVED};
+use corebeat_sync::descriptor::StandardTaken;
 use corebeat_sync::fork::KeptOut;
 use corebeat_sync::{Mutex, lock, quiet, thread};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -84,7 +85,8 @@ impl Uring {
 
     fn with_sizes(changes: u32, reports: u32) -> io::Result<Uring> {
         let create = move || {
-            KeptOut::file(|| {
+            KeptOut::descriptor(|| {
+                let _taken = StandardTaken::new()?;
                 let mut builder = IoUring::builder();
                 builder.setup_clamp().setup_submit_all().setup_cqsize(reports);
                 let ring: IoUring = builder.build(changes)?;
