@@ -40,8 +40,11 @@ struct Expansion {
 /// Compiles the plan with the arguments of this compilation.
 pub(crate) fn run(mut plan: Plan, args: &[String]) -> Result<Vec<Verdict>, Failure> {
     let fail = |what: &str, e: &dyn std::fmt::Display| Failure::Elsewhere(format!("{what}: {e}"));
-    let folder = std::env::temp_dir()
-        .join(format!("corebeat-effect-{}-{}", std::process::id(), plan.sites.len()));
+    let folder = std::env::temp_dir().join(format!(
+        "corebeat-effect-{}-{}",
+        std::process::id(),
+        plan.sites.len()
+    ));
     std::fs::create_dir_all(&folder).map_err(|e| fail("cannot create a folder", &e))?;
     let remove = Remove(folder.clone());
     plan.verdicts = folder.join("verdicts.json");
@@ -133,9 +136,7 @@ fn refused(
         let hit = places.iter().find_map(|(_, place)| {
             let site = sites
                 .iter()
-                .filter(|site| {
-                    site.file == place.0 && site.start <= place.1 && place.1 < site.end
-                })
+                .filter(|site| site.file == place.0 && site.start <= place.1 && place.1 < site.end)
                 .min_by_key(|site| site.end - site.start)?;
             Some((site.number, place.clone()))
         });

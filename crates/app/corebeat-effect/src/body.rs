@@ -16,8 +16,8 @@ use rustc_middle::mir::{
     Rvalue, StatementKind, TerminatorKind,
 };
 use rustc_middle::ty::adjustment::PointerCoercion;
-use rustc_middle::ty::{self, EarlyBinder, GenericArgsRef, Instance, InstanceKind, Ty, TyCtxt};
 use rustc_middle::ty::vtable::VtblEntry;
+use rustc_middle::ty::{self, EarlyBinder, GenericArgsRef, Instance, InstanceKind, Ty, TyCtxt};
 use rustc_span::Span;
 
 /// Adds what the body of `node` does to `facts`. `standard`: it belongs to the standard library,
@@ -335,8 +335,8 @@ impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {
             }
             Rvalue::WrapUnsafeBinder(..) => self.reject_unsafe("wraps an unsafe binder", span),
             Rvalue::Aggregate(kind, _) => {
-                if let mir::AggregateKind::Coroutine(..) | mir::AggregateKind::CoroutineClosure(..) =
-                    **kind
+                if let mir::AggregateKind::Coroutine(..)
+                | mir::AggregateKind::CoroutineClosure(..) = **kind
                 {
                     self.facts.report(Kind::Async, "creates asynchronous code", span);
                 }
@@ -365,7 +365,8 @@ impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {
         let tcx = self.graph.tcx;
         let span = terminator.source_info.span;
         match &terminator.kind {
-            TerminatorKind::Call { func, args, .. } | TerminatorKind::TailCall { func, args, .. } => {
+            TerminatorKind::Call { func, args, .. }
+            | TerminatorKind::TailCall { func, args, .. } => {
                 let args: Vec<Ty<'tcx>> =
                     args.iter().map(|arg| arg.node.ty(self.body, tcx)).collect();
                 self.call(func, &args, span);

@@ -1,7 +1,7 @@
 //! A place of the source that a pattern would rewrite.
 
-use rustc_hir::def_id::LocalDefId;
 use rustc_hir::Expr;
+use rustc_hir::def_id::LocalDefId;
 use rustc_middle::ty::TyCtxt;
 use rustc_span::Span;
 

@@ -54,10 +54,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether code with this effect could do anything, also change memory that other code reads.
     pub(crate) fn is_opaque(self) -> bool {
-        matches!(
-            self,
-            Kind::Unsafe | Kind::Foreign | Kind::Dynamic | Kind::Unknown | Kind::Async
-        )
+        matches!(self, Kind::Unsafe | Kind::Foreign | Kind::Dynamic | Kind::Unknown | Kind::Async)
     }
 }
 

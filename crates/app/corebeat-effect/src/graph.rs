@@ -152,8 +152,8 @@ impl<'tcx> Graph<'tcx> {
                 effects.panic = Some(Place { text: panic.text.clone(), span: at(panic.span) });
             }
             loops |= facts.has_loop;
-            own |= !self.is_standard(node.def_id().krate)
-                && matches!(node.def, InstanceKind::Item(_));
+            own |=
+                !self.is_standard(node.def_id().krate) && matches!(node.def, InstanceKind::Item(_));
             for &(callee, span) in &facts.calls {
                 // A function that reaches itself repeats, too.
                 loops |= callee == node;
@@ -168,11 +168,8 @@ impl<'tcx> Graph<'tcx> {
 
     /// Whether functions outside the standard library call each other in a cycle.
     fn is_cyclic(&mut self, nodes: &FxHashSet<Instance<'tcx>>) -> bool {
-        let own: Vec<Instance<'tcx>> = nodes
-            .iter()
-            .copied()
-            .filter(|node| !self.is_standard(node.def_id().krate))
-            .collect();
+        let own: Vec<Instance<'tcx>> =
+            nodes.iter().copied().filter(|node| !self.is_standard(node.def_id().krate)).collect();
         // Removes functions that call none of the rest, until none is left or all have callees.
         let mut rest: FxHashSet<Instance<'tcx>> = own.into_iter().collect();
         loop {
@@ -476,6 +473,7 @@ pub(crate) fn is_generic<'tcx>(node: Instance<'tcx>) -> bool {
 
 /// The body of a function of this crate, if it has one.
 pub(crate) fn body_of<'tcx>(tcx: TyCtxt<'tcx>, def: DefId) -> Option<&'tcx mir::Body<'tcx>> {
-    let is_function = matches!(tcx.def_kind(def), DefKind::Fn | DefKind::AssocFn | DefKind::Closure);
+    let is_function =
+        matches!(tcx.def_kind(def), DefKind::Fn | DefKind::AssocFn | DefKind::Closure);
     (is_function && tcx.is_mir_available(def)).then(|| tcx.instance_mir(InstanceKind::Item(def)))
 }

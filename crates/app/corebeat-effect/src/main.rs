@@ -163,9 +163,7 @@ fn is_analysed(args: &[String]) -> bool {
     };
     let is_build_script = value("--crate-name").is_some_and(|n| n.starts_with("build_script_"));
     let is_test = args.iter().any(|arg| arg == "--test");
-    let is_macro = args
-        .windows(2)
-        .any(|pair| pair[0] == "--crate-type" && pair[1] == "proc-macro");
+    let is_macro = args.windows(2).any(|pair| pair[0] == "--crate-type" && pair[1] == "proc-macro");
     value("--crate-name").is_some()
         && std::env::var_os("CARGO_PRIMARY_PACKAGE").is_some()
         && !(is_build_script || is_test || is_macro)

@@ -121,9 +121,7 @@ pub(crate) fn pair(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Re
         return Err(Refusal::new(text, finding.span));
     }
     match a.opaque() {
-        Some(finding) => {
-            Err(Refusal::new(format!("`{a_shown}` {}", finding.text), finding.span))
-        }
+        Some(finding) => Err(Refusal::new(format!("`{a_shown}` {}", finding.text), finding.span)),
         None => Ok(()),
     }
 }

@@ -67,7 +67,9 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
 /// A reason against any rewrite of this crate.
 fn general_refusal(tcx: TyCtxt<'_>) -> Option<String> {
     if tcx.sess.edition() == Edition::Edition2015 {
-        return Some("crates of the edition 2015 are not supported: paths have another form".into());
+        return Some(
+            "crates of the edition 2015 are not supported: paths have another form".into(),
+        );
     }
     let has_std = tcx.crates(()).iter().any(|&krate| tcx.crate_name(krate).as_str() == "std");
     (!has_std).then(|| "the crate is `no_std`, and the runtime of futures needs threads".into())
@@ -96,9 +98,9 @@ fn estimate<'tcx>(
     let shown: Vec<&str> = candidate.parts.iter().map(|part| part.shown.as_str()).collect();
     let refusal = match (&effects[..], &shown[..]) {
         ([a, b], [a_shown, b_shown]) => rule::pair(a, a_shown, b, b_shown).err(),
-        ([one], [shown]) => one
-            .first()
-            .map(|f| rule::Refusal::new(format!("`{shown}` {}", f.text), f.span)),
+        ([one], [shown]) => {
+            one.first().map(|f| rule::Refusal::new(format!("`{shown}` {}", f.text), f.span))
+        }
         _ => None,
     };
     (is_work, refusal.map(|refusal| (refusal.text, refusal.span)))
@@ -227,12 +229,7 @@ impl Changed {
 }
 
 /// Compiles the crate with the chosen proposals applied, and decides them, or at least one of them.
-fn attempt_all(
-    tcx: TyCtxt<'_>,
-    args: &[String],
-    proposals: &mut [Proposal<'_>],
-    chosen: &[usize],
-) {
+fn attempt_all(tcx: TyCtxt<'_>, args: &[String], proposals: &mut [Proposal<'_>], chosen: &[usize]) {
     let refuse = |proposals: &mut [Proposal<'_>], text: &str| {
         for &number in chosen {
             if proposals[number].is_open() {

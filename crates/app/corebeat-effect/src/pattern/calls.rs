@@ -79,8 +79,7 @@ fn propose<'tcx>(
         return None;
     }
     let recursive = finder.is_recursive(first.call) && finder.is_recursive(second.call);
-    let pattern =
-        if recursive { Pattern::DivideAndConquer } else { Pattern::ConsecutiveCalls };
+    let pattern = if recursive { Pattern::DivideAndConquer } else { Pattern::ConsecutiveCalls };
     let mut against = None;
     if let Some((pat, _)) = first.binding {
         let mut bound = Vec::new();
@@ -120,7 +119,8 @@ fn pieces(finder: &Finder<'_, '_>, first: &Statement<'_>, second: &Statement<'_>
             None => text("()"),
         };
         pieces.extend([text("let ("), name(first), text(", "), name(second), text(")")]);
-        if let (false, [Some(_), _] | [_, Some(_)]) = (first.tried.is_some(), types(first, second)) {
+        if let (false, [Some(_), _] | [_, Some(_)]) = (first.tried.is_some(), types(first, second))
+        {
             let ty = |ty: Option<Span>| ty.map_or(text("_"), Piece::Source);
             let [a, b] = types(first, second);
             pieces.extend([text(": ("), ty(a), text(", "), ty(b), text(")")]);

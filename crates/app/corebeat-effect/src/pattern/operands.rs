@@ -11,8 +11,7 @@ use rustc_span::Span;
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) {
     let Some((first, second)) = pair(finder, expr) else { return };
     let recursive = finder.is_recursive(first) && finder.is_recursive(second);
-    let pattern =
-        if recursive { Pattern::DivideAndConquer } else { Pattern::ConsecutiveCalls };
+    let pattern = if recursive { Pattern::DivideAndConquer } else { Pattern::ConsecutiveCalls };
     let against = [first, second].into_iter().find_map(|part| {
         let (reason, span) = exit(part)?;
         Some((format!("`{}` {reason}", finder.part(part).shown), span))
@@ -42,7 +41,10 @@ fn pair<'tcx>(
         ExprKind::Tup([first, second]) | ExprKind::Array([first, second]) => (first, second),
         ExprKind::Call(function, [first, second])
             if matches!(function.kind, ExprKind::Path(_))
-                && matches!(finder.typeck.expr_ty(function).kind(), rustc_middle::ty::FnDef(..)) =>
+                && matches!(
+                    finder.typeck.expr_ty(function).kind(),
+                    rustc_middle::ty::FnDef(..)
+                ) =>
         {
             (first, second)
         }
@@ -53,9 +55,8 @@ fn pair<'tcx>(
         }
         _ => return None,
     };
-    let plain = |part: &Expr<'_>| {
-        finder.is_call(part) && finder.typeck.expr_adjustments(part).is_empty()
-    };
+    let plain =
+        |part: &Expr<'_>| finder.is_call(part) && finder.typeck.expr_adjustments(part).is_empty();
     (plain(first) && plain(second)).then_some((first, second))
 }
 
