@@ -61,6 +61,8 @@ fn configure(config: &mut Config) {
     // Optimised MIR hides which functions are called.
     config.opts.unstable_opts.mir_opt_level = Some(0);
     config.opts.unstable_opts.always_encode_mir = true;
+    // Without the checks of pointers that debug builds add: they look like unsafe code.
+    config.opts.unstable_opts.ub_checks = Some(false);
 }
 
 /// Analyses the crate after the compiler has checked it.
@@ -116,7 +118,7 @@ impl Callbacks for Plain {
 }
 
 /// Options of `rustc` for dependencies.
-const KEEP_MIR: [&str; 2] = ["-Zalways-encode-mir", "-Zmir-opt-level=0"];
+const KEEP_MIR: [&str; 3] = ["-Zalways-encode-mir", "-Zmir-opt-level=0", "-Zub-checks=no"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();

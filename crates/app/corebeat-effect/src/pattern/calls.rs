@@ -130,7 +130,8 @@ fn pieces(finder: &Finder<'_, '_>, first: &Statement<'_>, second: &Statement<'_>
     pieces.extend([Piece::Runtime, text("::join(")]);
     let between = finder.snippet(first.span.between(second.span));
     let comments = comments(&between, &finder.indentation(first.span));
-    join(finder, first.span, &comments, first.call, second.call, &mut pieces);
+    let indentation = finder.indentation(first.span);
+    join(finder, &indentation, &comments, [first.call, second.call], &mut pieces);
     pieces.push(text(";"));
     if first.tried.is_some() {
         let indentation = finder.indentation(first.span);
@@ -162,13 +163,11 @@ fn comments(between: &str, indentation: &str) -> String {
 /// The arguments of a join and its closing parenthesis: on one line if they fit.
 pub(super) fn join(
     finder: &Finder<'_, '_>,
-    start: Span,
+    indentation: &str,
     comments: &str,
-    first: &Expr<'_>,
-    second: &Expr<'_>,
+    [first, second]: [&Expr<'_>; 2],
     pieces: &mut Vec<Piece>,
 ) {
-    let indentation = finder.indentation(start);
     let [a, b] = [first, second].map(|part| finder.snippet(part.span));
     let before: usize = pieces
         .iter()

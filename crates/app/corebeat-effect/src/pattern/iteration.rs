@@ -43,7 +43,7 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
         }
         _ => return None,
     };
-    let against = exit(some.body).map(|(reason, span)| (format!("the loop {reason}"), span));
+    let against = exit(some.body).map(|(reason, span)| (format!("an iteration {reason}"), span));
     let text = |text: &str| Piece::Text(text.to_owned());
     let pieces = vec![Piece::Runtime, text("::for_each(")]
         .into_iter()

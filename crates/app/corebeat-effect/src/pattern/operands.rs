@@ -74,13 +74,24 @@ fn pieces<'tcx>(
         _ => false,
     };
     let outer = finder.indentation(expr.span);
-    let indentation = if is_tail { outer.clone() } else { format!("{outer}    ") };
+    let map = finder.tcx.sess.source_map();
+    let column = map.lookup_char_pos(expr.span.lo()).col.0;
+    let begins_line = column == outer.chars().count();
+    let indentation = if is_tail && begins_line { outer.clone() } else { format!("{outer}    ") };
     let mut pieces = Vec::new();
-    if !is_tail {
-        pieces.push(text(&format!("{{\n{indentation}")));
+    if let ExprKind::Tup(_) = expr.kind {
+        // The join itself has the value.
+        pieces.extend([Piece::Runtime, text("::join(")]);
+        calls::join(finder, &outer, "", [parts.0, parts.1], &mut pieces);
+        return pieces;
+    }
+    match (is_tail, begins_line) {
+        (true, true) => {}
+        (true, false) => pieces.push(text(&format!("\n{indentation}"))),
+        (false, _) => pieces.push(text(&format!("{{\n{indentation}"))),
     }
     pieces.extend([text("let (left, right) = "), Piece::Runtime, text("::join(")]);
-    calls::join(finder, expr.span, "", parts.0, parts.1, &mut pieces);
+    calls::join(finder, &indentation, "", [parts.0, parts.1], &mut pieces);
     pieces.push(text(&format!(";\n{indentation}")));
     let source = |span: Span| (!span.is_empty()).then_some(Piece::Source(span));
     pieces.extend(source(expr.span.until(first)));
@@ -88,8 +99,10 @@ fn pieces<'tcx>(
     pieces.extend(source(first.between(second)));
     pieces.push(text("right"));
     pieces.extend(source(expr.span.with_lo(second.hi())));
-    if !is_tail {
-        pieces.push(text(&format!("\n{outer}}}")));
+    match (is_tail, begins_line) {
+        (true, true) => {}
+        (true, false) => pieces.push(text(&format!("\n{outer}"))),
+        (false, _) => pieces.push(text(&format!("\n{outer}}}"))),
     }
     pieces
 }
