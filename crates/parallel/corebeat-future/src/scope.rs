@@ -1,0 +1,475 @@
+//! Futures: closures that may run at the same time as the code that follows them.
+
+use crate::context::{Context, Deeper, Open, Stay};
+use crate::control::Sample;
+use crate::job::{Job, Payload, Slot, Work, nanos_since};
+use crate::join::probed;
+use crate::order::Earlier;
+use crate::site::{self, Site, Way};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A future that may run on another thread.
+struct Entry {
+    job: Arc<Job>,
+    /// The work in its box, and the function that frees it.
+    work: *mut (),
+    free: unsafe fn(*mut ()),
+    context: Rc<Context>,
+    site: &'static Site,
+    /// Depth at which the future was created.
+    depth: u32,
+    created: Instant,
+    /// Time until the result was needed.
+    needed_ns: Cell<Option<u64>>,
+    idle_ns: Cell<Option<u64>>,
+    /// Whether the job has ended, or its closure must not run.
+    is_settled: Cell<bool>,
+    /// Takes what the closure panicked with.
+    take_payload: unsafe fn(*mut ()) -> Option<Payload>,
+}
+
+impl Entry {
+    /// Creates the job of a closure and offers it to other threads.
+    ///
+    /// # Safety
+    ///
+    /// The caller settles the entry before a borrow of the closure or its result ends.
+    unsafe fn start<F, T>(context: &Rc<Context>, site: &'static Site, closure: F) -> Entry
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let work = Box::into_raw(Box::new(Work::new(closure)));
+        let depth = context.depth();
+        Open::keep(context.open());
+        // SAFETY: the work stays in its box, which is freed after the entry is settled. `F` and `T`
+        // are `Send`.
+        let job = Arc::new(unsafe { Job::new(work, context.origin(false)) });
+        context.push(&job);
+        Entry {
+            job,
+            work: work.cast(),
+            free: free::<F, T>,
+            context: context.clone(),
+            site,
+            depth,
+            created: Instant::now(),
+            needed_ns: Cell::new(None),
+            idle_ns: Cell::new(None),
+            is_settled: Cell::new(false),
+            take_payload: take_payload::<T>,
+        }
+    }
+
+    /// Notes that the result is needed now.
+    fn need(&self) {
+        if self.needed_ns.get().is_none() {
+            self.needed_ns.set(Some(nanos_since(self.created)));
+        }
+    }
+
+    /// Runs the closure here if no other thread has started it; `may_run` is false if the
+    /// sequential program would not have reached the future.
+    fn run_unstarted(&self, may_run: bool) {
+        if !self.is_settled.get() && self.context.take(&self.job) {
+            if may_run {
+                self.context.run(&self.job);
+            }
+            self.set_settled();
+        }
+    }
+
+    /// Waits until no other thread runs the closure. Returns what a cancelled task must be unwound
+    /// with.
+    fn settle(&self) -> Option<Payload> {
+        if self.is_settled.get() {
+            return None;
+        }
+        let (idle_ns, interruption) = self.context.wait(&self.job);
+        self.idle_ns.set(Some(idle_ns));
+        self.set_settled();
+        interruption
+    }
+
+    fn set_settled(&self) {
+        self.is_settled.set(true);
+        drop(Open::resume(&self.context));
+    }
+
+    /// Whether the closure has ended with a panic.
+    fn has_failed(&self) -> bool {
+        self.job.end.is_over() && self.job.end.has_failed()
+    }
+
+    /// Takes the payload of the closure's panic, unless it was taken.
+    fn payload(&self) -> Option<Payload> {
+        assert!(self.is_settled.get(), "the result of a running closure is not used");
+        // SAFETY: the entry is settled, so no other thread uses the work.
+        if self.has_failed() { unsafe { (self.take_payload)(self.work) } } else { None }
+    }
+
+    /// Adds the times of the future to its site.
+    fn record(&self) {
+        if let Some(first_ns) = self.needed_ns.get()
+            && self.job.end.is_over()
+        {
+            let sample = Sample {
+                first_ns: self.job.time_ns(),
+                second_ns: first_ns,
+                idle_ns: self.idle_ns.get(),
+            };
+            self.site.record(&self.context, self.depth, sample);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        assert!(self.is_settled.get(), "a running closure is not freed");
+        // SAFETY: the entry is settled, so no other thread uses the work, and it is freed once.
+        unsafe { (self.free)(self.work) };
+    }
+}
+
+/// # Safety
+///
+/// `work` is the box of a `Work<F, T>`, which no one uses any more.
+unsafe fn free<F, T>(work: *mut ()) {
+    // SAFETY: by the contract.
+    drop(unsafe { Box::from_raw(work.cast::<Work<F, T>>()) });
+}
+
+/// # Safety
+///
+/// `work` is a work with results of type `T`, which no other thread uses.
+unsafe fn take_payload<T>(work: *mut ()) -> Option<Payload> {
+    // SAFETY: by the contract. A pointer to a work is a pointer to its slot.
+    unsafe { (*work.cast::<Slot<T>>()).take() }.and_then(Result::err)
+}
+
+/// A group of futures, all of which have ended when [`scope`] returns.
+pub struct Scope<'scope, 'env: 'scope> {
+    list: List,
+    /// The place of the code before the first future.
+    before: RefCell<Option<Before>>,
+    // As for the scopes of the standard library: both lifetimes are invariant.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+struct Before {
+    context: Rc<Context>,
+    depth: u32,
+    earlier: Option<Arc<Earlier>>,
+}
+
+/// The futures of a scope, in the order of the sequential program.
+#[derive(Default)]
+struct List {
+    entries: RefCell<Vec<Rc<Entry>>>,
+    /// The number of first entries that have ended without a panic.
+    ended: Cell<usize>,
+}
+
+impl List {
+    /// Runs the futures up to this one that have not started. Returns the first panic among them.
+    fn run_up_to(&self, last: &Rc<Entry>) -> Option<Payload> {
+        loop {
+            let entry = self.entries.borrow().get(self.ended.get())?.clone();
+            entry.run_unstarted(true);
+            if entry.has_failed() {
+                let interruption = entry.settle();
+                return entry.payload().or(interruption);
+            }
+            if Rc::ptr_eq(&entry, last) || !entry.is_settled.get() {
+                return self.run_rest(last);
+            }
+            self.ended.set(self.ended.get() + 1);
+        }
+    }
+
+    /// As `run_up_to`, where another thread runs the first of these futures.
+    fn run_rest(&self, last: &Rc<Entry>) -> Option<Payload> {
+        let entries = self.entries.borrow().get(self.ended.get()..)?.to_vec();
+        let up_to = entries.iter().position(|entry| Rc::ptr_eq(entry, last))?;
+        entries[..=up_to].iter().find_map(|entry| {
+            entry.run_unstarted(true);
+            if !entry.has_failed() {
+                return None;
+            }
+            let interruption = entry.settle();
+            entry.payload().or(interruption)
+        })
+    }
+}
+
+/// A result that another thread may still compute.
+///
+/// Dropping a future of a [`scope`] has no effect: the scope waits for its closure. Dropping a
+/// future of the function [`future`] waits for its closure, and panics if the closure has panicked
+/// (unless the thread is already panicking). A future stays on its thread.
+#[must_use = "the result is computed for `join`"]
+pub struct Future<'scope, T> {
+    state: State<T>,
+    /// The futures of the scope; none for a future without a scope.
+    list: Option<&'scope List>,
+}
+
+enum State<T> {
+    /// The closure ran at once.
+    Ready(T),
+    Pending(Rc<Entry>, PhantomData<T>),
+    Taken,
+}
+
+/// Runs `body`, which may create futures that borrow variables outside of it
+/// ([`Scope::future`]). All futures have ended when this function returns, so futures that are
+/// forgotten or dropped do no harm.
+///
+/// ```
+/// use corebeat_future::scope;
+///
+/// let (a, mut b) = (vec![1, 2, 3], vec![4]);
+/// let total = scope(|s| {
+///     let x = s.future(|| a.iter().sum::<i32>()); // may run on another thread
+///     b.push(5); // at the same time
+///     x.join() + b[1]
+/// });
+/// assert_eq!(total, 11);
+/// ```
+///
+/// A future cannot borrow variables of the body, which end before it:
+///
+/// ```compile_fail,E0597
+/// corebeat_future::scope(|s| {
+///     let local = vec![1];
+///     s.future(|| local.len())
+/// });
+/// ```
+///
+/// The body cannot use what a future changes, until the end of the scope:
+///
+/// ```compile_fail,E0502
+/// let mut list = vec![1];
+/// corebeat_future::scope(|s| {
+///     let pushed = s.future(|| list.push(2));
+///     println!("{list:?}");
+///     pushed.join();
+/// });
+/// ```
+///
+/// # Panics
+///
+/// With the payload that is first in the order of the sequential program: a future comes before the
+/// code that follows it. If the body panics, futures still run to their ends, and their panic comes
+/// first. Futures after one that panicked do not run if they have not started.
+pub fn scope<'env, R>(
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> R {
+    let scope = Scope {
+        list: List::default(),
+        before: RefCell::new(None),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    // The frames of the borrowed variables must stay until all closures have ended.
+    let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+    match scope.end() {
+        Some(payload) => resume_unwind(payload),
+        None => result.unwrap_or_else(|payload| resume_unwind(payload)),
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts `f`, which comes before the code that follows. `f` runs on another thread, or in
+    /// [`Future::join`], or at the end of the scope; or at once, if that is cheaper.
+    ///
+    /// # Panics
+    ///
+    /// If `f` runs at once and panics, with its payload.
+    #[track_caller]
+    #[inline]
+    pub fn future<F, T>(&'scope self, f: F) -> Future<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let place = Location::caller();
+        if site::is_plain(place) {
+            Future { state: State::Ready(f()), list: None }
+        } else {
+            self.future_at(place, f)
+        }
+    }
+
+    #[inline(never)]
+    fn future_at<F, T>(&'scope self, place: &'static Location<'static>, f: F) -> Future<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        // The futures of a scope are siblings.
+        let before = self.before.borrow().as_ref().map(|b| (b.context.clone(), b.depth));
+        let _depth = before.as_ref().map(|(context, depth)| Deeper::begin(context, *depth));
+        match site::way(place) {
+            Way::Plain(_call) => Future { state: State::Ready(f()), list: None },
+            Way::Parallel(context, site) => {
+                // SAFETY: the scope settles its entries before `'scope` ends, also when it unwinds.
+                let entry = Rc::new(unsafe { Entry::start(&context, site, probed(site, f)) });
+                self.list.entries.borrow_mut().push(entry.clone());
+                // The code that runs now comes after the future.
+                let earlier = context.earlier();
+                context.set_earlier(Some(Earlier::after(&entry.job, earlier.clone())));
+                if before.is_none() {
+                    let depth = context.depth();
+                    context.set_depth(depth + 1);
+                    *self.before.borrow_mut() = Some(Before { context, depth, earlier });
+                }
+                Future { state: State::Pending(entry, PhantomData), list: Some(&self.list) }
+            }
+        }
+    }
+
+    /// Waits for all futures. Returns the payload of the first panic that no join has surfaced.
+    fn end(&self) -> Option<Payload> {
+        let stay = Stay;
+        let entries = self.list.entries.take();
+        let mut failed: Option<Failed> = None;
+        let mut interrupted = None;
+        for entry in &entries {
+            entry.need();
+            entry.run_unstarted(failed.is_none());
+            interrupted = interrupted.or(entry.settle());
+            if failed.is_none() && entry.has_failed() {
+                failed = Some(Failed(entry.payload()));
+            }
+        }
+        std::mem::forget(stay);
+        if let Some(Before { context, depth, earlier }) = self.before.take() {
+            context.set_depth(depth);
+            context.set_earlier(earlier);
+        }
+        entries.iter().for_each(|entry| entry.record());
+        match failed {
+            Some(Failed(payload)) => payload,
+            None => interrupted,
+        }
+    }
+}
+
+/// The first failure in a scope. Its payload is missing if a join has surfaced it.
+struct Failed(Option<Payload>);
+
+/// Starts `f`, as [`Scope::future`], without borrows. The future waits for `f` when it is joined or
+/// dropped.
+///
+/// ```
+/// let numbers = vec![1, 2, 3];
+/// let sum = corebeat_future::future(move || numbers.iter().sum::<i32>());
+/// assert_eq!(sum.join(), 6);
+/// ```
+///
+/// # Panics
+///
+/// If `f` runs at once and panics, with its payload.
+#[track_caller]
+#[inline]
+pub fn future<F, T>(f: F) -> Future<'static, T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let place = Location::caller();
+    if site::is_plain(place) {
+        Future { state: State::Ready(f()), list: None }
+    } else {
+        future_at(place, f)
+    }
+}
+
+#[inline(never)]
+fn future_at<F, T>(place: &'static Location<'static>, f: F) -> Future<'static, T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let state = match site::way(place) {
+        Way::Plain(_call) => State::Ready(f()),
+        Way::Parallel(context, site) => {
+            // SAFETY: the closure and its result borrow nothing.
+            let entry = unsafe { Entry::start(&context, site, probed(site, f)) };
+            State::Pending(Rc::new(entry), PhantomData)
+        }
+    };
+    Future { state, list: None }
+}
+
+impl<T> Future<'_, T> {
+    /// Returns the result. If no thread has started the closure, it runs here, after the earlier
+    /// futures of its scope that have not started. Otherwise waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// If this closure, or one of an earlier future of the scope, has panicked, with the payload of
+    /// the first one.
+    pub fn join(mut self) -> T {
+        let entry = match std::mem::replace(&mut self.state, State::Taken) {
+            State::Ready(value) => return value,
+            State::Pending(entry, _) => entry,
+            State::Taken => unreachable!("join consumes the future"),
+        };
+        entry.need();
+        if let Some(payload) = self.list.and_then(|list| list.run_up_to(&entry)) {
+            resume_unwind(payload);
+        }
+        entry.run_unstarted(true);
+        if let Some(interruption) = entry.settle() {
+            resume_unwind(interruption);
+        }
+        if self.list.is_none() {
+            entry.record();
+        }
+        // SAFETY: the entry is settled, and was created with results of type `T`.
+        let result = unsafe { (*entry.work.cast::<Slot<T>>()).take() };
+        // A closure that did not run, or whose panic was surfaced, comes after another panic.
+        let result = result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
+        result.unwrap_or_else(|payload| resume_unwind(payload))
+    }
+}
+
+impl<T> Drop for Future<'_, T> {
+    fn drop(&mut self) {
+        if let (State::Pending(entry, _), None) = (&self.state, self.list) {
+            entry.need();
+            entry.run_unstarted(true);
+            let interruption = entry.settle();
+            entry.record();
+            let payload = entry.payload().or(interruption);
+            if let Some(payload) = payload.filter(|_| !std::thread::panicking()) {
+                resume_unwind(payload);
+            }
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Future<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::Ready(_) => "ready",
+            State::Pending(..) => "pending",
+            State::Taken => "taken",
+        };
+        write!(f, "Future({state})")
+    }
+}
+
+impl std::fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scope({} futures)", self.list.entries.borrow().len())
+    }
+}
