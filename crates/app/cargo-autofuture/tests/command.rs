@@ -38,7 +38,8 @@ where
 
 fn package(folder: &Path, name: &str, file: &str, source: &str) {
     std::fs::create_dir_all(folder.join("src")).unwrap();
-    let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+    let manifest =
+        format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
     // A workspace of its own, wherever the temporary folder is.
     std::fs::write(folder.join("Cargo.toml"), manifest + "\n[workspace]\n").unwrap();
     std::fs::write(folder.join("src").join(file), source).unwrap();

@@ -270,6 +270,12 @@ fn attempt_all(tcx: TyCtxt<'_>, args: &[String], proposals: &mut [Proposal<'_>],
                 }
             }
         }
+        // One of them is the reason: halves find it.
+        Err(attempt::Failure::Elsewhere(_)) if chosen.len() > 1 => {
+            let (first, second) = chosen.split_at(chosen.len() / 2);
+            attempt_all(tcx, args, proposals, first);
+            attempt_all(tcx, args, proposals, second);
+        }
         Err(attempt::Failure::Elsewhere(text)) => {
             refuse(proposals, &format!("the rewritten crate does not compile: {text}"));
         }

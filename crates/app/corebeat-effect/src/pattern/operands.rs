@@ -10,6 +10,13 @@ use rustc_span::Span;
 
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) {
     let Some((first, second)) = pair(finder, expr) else { return };
+    // A block at the left of an operator could be read as a statement of its own.
+    if let Node::Expr(outer) = finder.tcx.parent_hir_node(expr.hir_id)
+        && outer.span.lo() == expr.span.lo()
+        && !matches!(outer.kind, ExprKind::Block(..) | ExprKind::DropTemps(_))
+    {
+        return;
+    }
     let recursive = finder.is_recursive(first) && finder.is_recursive(second);
     let pattern = if recursive { Pattern::DivideAndConquer } else { Pattern::ConsecutiveCalls };
     let against = [first, second].into_iter().find_map(|part| {
