@@ -268,9 +268,7 @@ enum State<T> {
 /// With the payload that is first in the order of the sequential program: a future comes before the
 /// code that follows it. If the body panics, futures still run to their ends, and their panic comes
 /// first. Futures after one that panicked do not run if they have not started.
-pub fn scope<'env, R>(
-    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-) -> R {
+pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     let scope = Scope {
         list: List::default(),
         before: RefCell::new(None),
@@ -437,7 +435,8 @@ impl<T> Future<'_, T> {
         // SAFETY: the entry is settled, and was created with results of type `T`.
         let result = unsafe { (*entry.work.cast::<Slot<T>>()).take() };
         // A closure that did not run, or whose panic was surfaced, comes after another panic.
-        let result = result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
+        let result =
+            result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
         result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 }
