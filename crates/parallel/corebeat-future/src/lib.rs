@@ -49,10 +49,10 @@
 //!   [`Future`]s that borrow; [`future`] creates them without borrows. [`map`], [`try_map`],
 //!   [`for_each`], [`sum`] and [`reduce`] are loops over a [`Split`].
 //! - A **job** is a closure that another thread may run, in the queue of the **strand** (the stack)
-//!   that created it. Whoever removes the job from the queue runs it. A job that no thread has taken
-//!   when its result is needed runs in place, like a plain call.
-//! - A **helper** takes jobs of all strands, the oldest ones first. Helpers are tasks on the workers
-//!   of LPEL. As many strands run as the process has CPUs. The first join starts the pool.
+//!   that created it. Whoever removes the job from the queue runs it. A job that no thread has
+//!   taken when its result is needed runs in place, like a plain call.
+//! - A **helper** takes jobs of all strands, the oldest ones first. Helpers are tasks on the
+//!   workers of LPEL. As many strands run as the process has CPUs. The first join starts the pool.
 //! - A strand that **waits** runs only jobs that descend from the one it waits for. So its stack
 //!   stays a path of the sequential program: `strand` has the proof, and the reasons. If there is
 //!   none, a task is suspended and a thread blocks, and another helper takes its place.
@@ -79,8 +79,8 @@
 //! 5. The message of a panic is printed only if the sequential program would reach it
 //!    (`message_of_a_later_panic_is_not_printed`,
 //!    `message_of_the_code_after_a_failed_future_is_not_printed`).
-//! 6. A site that does not pay becomes plain calls (`fine_site_is_switched_off`); one that pays does
-//!    not (`long_overlaps_stay_parallel`, and the other tests of `control`).
+//! 6. A site that does not pay becomes plain calls (`fine_site_is_switched_off`); one that pays
+//!    does not (`long_overlaps_stay_parallel`, and the other tests of `control`).
 //! 7. A helper has at least as much stack as the caller
 //!    (`helpers_have_as_much_stack_as_the_caller`).
 //! 8. Equal seeds lead to equal orders (`program_under_a_seed_repeats_its_order`).
@@ -116,10 +116,12 @@
 //! output. The compiler excludes data races, and nothing more; `cargo autofuture` checks the rest.
 //! A closure must not wait for code that comes after it: at a plain call, that is a deadlock.
 //!
-//! Closures that run on another thread find that thread's `thread_local!` data and name; the message
-//! of their panics contains the name of a worker. If the program replaces the panic hook after the
-//! first join, messages of later panics may appear, too. Messages are not ordered with a [`future`]
-//! without a scope, and calls in the code after such a future count as its siblings for granularity.
+//! Closures that run on another thread find that thread's `thread_local!` data and name; the
+//! message of their panics contains the name of a worker. If the program replaces the panic hook
+//! after the first join, messages of later panics may appear, too. If the code after a [`future`]
+//! without a scope panics, that panic surfaces, although one of the future comes first; and calls
+//! in that code count as siblings of the future for granularity. A message may be printed for a
+//! panic in [`try_map`] or [`sum`] that comes after an error or an overflow.
 //!
 //! A process that forks inside a closure must not use joins in the child before `exec`. The feature
 //! `rayon` uses rayon's global pool: its threads have the stacks that the program has given them
