@@ -8,6 +8,7 @@
 mod book;
 mod citation;
 mod dist;
+mod effect;
 mod map;
 mod page;
 mod python;

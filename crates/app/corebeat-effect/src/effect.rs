@@ -1,0 +1,100 @@
+//! What a function may do besides computing its result from memory that it owns or borrows.
+
+use rustc_span::Span;
+
+/// A class of effects. Two calls may overlap only if at most the first has any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Locks, condition variables, channels and barriers.
+    Lock,
+    /// A static that can change.
+    Static,
+    /// A thread-local variable, or the identity of the thread.
+    ThreadLocal,
+    /// Standard input, output and error.
+    Output,
+    /// Files and their offsets, folders, sockets.
+    File,
+    /// The current directory.
+    CurrentDir,
+    /// A value that is initialised once.
+    Once,
+    /// Environment variables and arguments.
+    Environment,
+    /// Clocks.
+    Time,
+    /// Random numbers.
+    Random,
+    /// Threads.
+    Thread,
+    /// The process: exit, abort, child processes, signals.
+    Process,
+    /// Atomic variables.
+    Atomic,
+    /// `Cell`, `RefCell` and other values that change behind a shared reference.
+    Cell,
+    /// The counts of `Rc` and `Arc`.
+    Count,
+    /// A memory allocator of the program.
+    Allocator,
+    /// A panic that is caught, and hooks of panics.
+    Catch,
+    /// Unsafe code that nobody has reviewed.
+    Unsafe,
+    /// A foreign function.
+    Foreign,
+    /// A call whose target is not known.
+    Dynamic,
+    /// A function whose code is not available.
+    Unknown,
+    /// Asynchronous code.
+    Async,
+}
+
+impl Kind {
+    /// Whether code with this effect could do anything, also change memory that other code reads.
+    pub(crate) fn is_opaque(self) -> bool {
+        matches!(self, Kind::Unsafe | Kind::Foreign | Kind::Dynamic | Kind::Unknown | Kind::Async)
+    }
+}
+
+/// An effect, and the place in the analysed crate that leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) kind: Kind,
+    /// As the end of a sentence: `locks a mutex`.
+    pub(crate) text: String,
+    pub(crate) span: Span,
+}
+
+/// The effects of a call and of everything that it calls.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Effects {
+    /// The first effect of each kind, the nearest first.
+    pub(crate) findings: Vec<Finding>,
+    /// The nearest place that may panic.
+    pub(crate) panic: Option<Place>,
+    /// Whether it contains a loop or recursion, and code outside the standard library.
+    pub(crate) is_work: bool,
+}
+
+/// A place and what happens there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) text: String,
+    pub(crate) span: Span,
+}
+
+impl Effects {
+    /// The nearest effect that is not to be ignored.
+    pub(crate) fn first(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| !crate::fault::ignores(finding.kind))
+    }
+
+    /// The nearest effect that could do anything.
+    pub(crate) fn opaque(&self) -> Option<&Finding> {
+        self.findings
+            .iter()
+            .find(|finding| finding.kind.is_opaque() && !crate::fault::ignores(finding.kind))
+    }
+}
