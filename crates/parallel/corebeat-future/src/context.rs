@@ -306,6 +306,9 @@ impl Context {
             None => {
                 // An earlier future may be in the queue of this strand, which does not run it now.
                 self.pool.start_helper(usize::MAX);
+                if !self.pool.has_helpers() {
+                    return false;
+                }
                 self.pool.block();
                 latch.wait();
                 self.pool.resume();

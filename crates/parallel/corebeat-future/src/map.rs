@@ -2,11 +2,11 @@
 
 use crate::context::{self, Context};
 use crate::control::{PAYS_NS, Sample};
-use crate::job::nanos_since;
+use crate::job::{Payload, nanos_since};
 use crate::join::probed;
 use crate::site::{self, Site, Way};
 use crate::split::{Parts, Split};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -100,7 +100,12 @@ fn try_divided<P: Parts, R: Send, E: Send>(
         if failed.load(Ordering::Relaxed) < position {
             return Ok(Vec::new());
         }
-        let results: Result<Vec<R>, E> = parts.items().map(f).collect();
+        let collect = || parts.items().map(f).collect::<Result<Vec<R>, E>>();
+        // A panic after the first error is not reached by the sequential program.
+        let results = match catch_unwind(AssertUnwindSafe(collect)) {
+            Ok(results) => results.map_err(Stop::Error),
+            Err(payload) => Err(Stop::Panic(payload)),
+        };
         if results.is_err() {
             // Relaxed: as above.
             failed.fetch_min(position, Ordering::Relaxed);
@@ -108,8 +113,17 @@ fn try_divided<P: Parts, R: Send, E: Send>(
         results
     };
     let parts = divide(place, At { parts: items, position: 0 }, &run);
-    let parts: Result<Vec<Vec<R>>, E> = parts.into_iter().collect();
-    parts.map(|parts| concatenated(parts, length))
+    match parts.into_iter().collect::<Result<Vec<Vec<R>>, Stop<E>>>() {
+        Ok(parts) => Ok(concatenated(parts, length)),
+        Err(Stop::Error(error)) => Err(error),
+        Err(Stop::Panic(payload)) => resume_unwind(payload),
+    }
+}
+
+/// Why a part of `try_map` has no results.
+enum Stop<E> {
+    Error(E),
+    Panic(Payload),
 }
 
 /// Parts that know their position in the whole sequence.

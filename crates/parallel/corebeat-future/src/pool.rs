@@ -92,6 +92,11 @@ impl Pool {
         self.process.is_current()
     }
 
+    /// Whether helpers exist, or existed.
+    pub(crate) fn has_helpers(&self) -> bool {
+        self.backend.get().is_some_and(Option::is_some)
+    }
+
     // ---- strands
 
     pub(crate) fn enter(&self, strand: &Arc<Strand>) {

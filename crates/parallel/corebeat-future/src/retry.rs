@@ -32,9 +32,7 @@ fn run() {
         ready.for_each(|(_, site)| site.switch_on());
         let next = due.sites.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
         due = match next {
-            Some(wait) => {
-                CHANGED.wait_timeout(due, wait).unwrap_or_else(PoisonError::into_inner).0
-            }
+            Some(wait) => CHANGED.wait_timeout(due, wait).unwrap_or_else(PoisonError::into_inner).0,
             None => CHANGED.wait(due).unwrap_or_else(PoisonError::into_inner),
         };
     }

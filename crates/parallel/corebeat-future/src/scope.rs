@@ -29,6 +29,9 @@ struct Entry {
     idle_ns: Cell<Option<u64>>,
     /// Whether the job has ended, or its closure must not run.
     is_settled: Cell<bool>,
+    /// Whether the caller counts as running until the entry is settled. A future without a scope
+    /// may be forgotten.
+    is_scoped: bool,
     /// Takes what the closure panicked with.
     take_payload: unsafe fn(*mut ()) -> Option<Payload>,
 }
@@ -39,14 +42,21 @@ impl Entry {
     /// # Safety
     ///
     /// The caller settles the entry before a borrow of the closure or its result ends.
-    unsafe fn start<F, T>(context: &Rc<Context>, site: &'static Site, closure: F) -> Entry
+    unsafe fn start<F, T>(
+        context: &Rc<Context>,
+        site: &'static Site,
+        is_scoped: bool,
+        closure: F,
+    ) -> Entry
     where
         F: FnOnce() -> T + Send,
         T: Send,
     {
         let work = Box::into_raw(Box::new(Work::new(closure)));
         let depth = context.depth();
-        Open::keep(context.open());
+        if is_scoped {
+            Open::keep(context.open());
+        }
         // SAFETY: the work stays in its box, which is freed after the entry is settled. `F` and `T`
         // are `Send`.
         let job = Arc::new(unsafe { Job::new(work, context.origin(false)) });
@@ -62,6 +72,7 @@ impl Entry {
             needed_ns: Cell::new(None),
             idle_ns: Cell::new(None),
             is_settled: Cell::new(false),
+            is_scoped,
             take_payload: take_payload::<T>,
         }
     }
@@ -90,6 +101,7 @@ impl Entry {
         if self.is_settled.get() {
             return None;
         }
+        let _open = self.context.open();
         let (idle_ns, interruption) = self.context.wait(&self.job);
         self.idle_ns.set(Some(idle_ns));
         self.set_settled();
@@ -98,7 +110,9 @@ impl Entry {
 
     fn set_settled(&self) {
         self.is_settled.set(true);
-        drop(Open::resume(&self.context));
+        if self.is_scoped {
+            drop(Open::resume(&self.context));
+        }
     }
 
     /// Whether the closure has ended with a panic.
@@ -268,9 +282,7 @@ enum State<T> {
 /// With the payload that is first in the order of the sequential program: a future comes before the
 /// code that follows it. If the body panics, futures still run to their ends, and their panic comes
 /// first. Futures after one that panicked do not run if they have not started.
-pub fn scope<'env, R>(
-    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-) -> R {
+pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     let scope = Scope {
         list: List::default(),
         before: RefCell::new(None),
@@ -320,7 +332,7 @@ impl<'scope> Scope<'scope, '_> {
             Way::Plain(_call) => Future { state: State::Ready(f()), list: None },
             Way::Parallel(context, site) => {
                 // SAFETY: the scope settles its entries before `'scope` ends, also when it unwinds.
-                let entry = Rc::new(unsafe { Entry::start(&context, site, probed(site, f)) });
+                let entry = Rc::new(unsafe { Entry::start(&context, site, true, probed(site, f)) });
                 self.list.entries.borrow_mut().push(entry.clone());
                 // The code that runs now comes after the future.
                 let earlier = context.earlier();
@@ -402,7 +414,7 @@ where
         Way::Plain(_call) => State::Ready(f()),
         Way::Parallel(context, site) => {
             // SAFETY: the closure and its result borrow nothing.
-            let entry = unsafe { Entry::start(&context, site, probed(site, f)) };
+            let entry = unsafe { Entry::start(&context, site, false, probed(site, f)) };
             State::Pending(Rc::new(entry), PhantomData)
         }
     };
@@ -437,7 +449,8 @@ impl<T> Future<'_, T> {
         // SAFETY: the entry is settled, and was created with results of type `T`.
         let result = unsafe { (*entry.work.cast::<Slot<T>>()).take() };
         // A closure that did not run, or whose panic was surfaced, comes after another panic.
-        let result = result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
+        let result =
+            result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
         result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 }

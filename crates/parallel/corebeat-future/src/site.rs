@@ -39,9 +39,8 @@ struct Slot {
     site: AtomicPtr<Site>,
 }
 
-static TABLE: [Slot; SLOTS] = [const {
-    Slot { word: AtomicUsize::new(0), site: AtomicPtr::new(ptr::null_mut()) }
-}; SLOTS];
+static TABLE: [Slot; SLOTS] =
+    [const { Slot { word: AtomicUsize::new(0), site: AtomicPtr::new(ptr::null_mut()) } }; SLOTS];
 
 /// All sites. They are never freed.
 static REGISTRY: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());

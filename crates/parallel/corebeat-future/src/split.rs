@@ -52,7 +52,10 @@ impl<'a, T: Send> Parts for &'a mut [T] {
     }
 
     fn divide(self, at: usize) -> (Self, Self) {
-        { let at = at.min(self.len()); self.split_at_mut(at) }
+        {
+            let at = at.min(self.len());
+            self.split_at_mut(at)
+        }
     }
 
     fn items(self) -> Self::Iter {
@@ -205,41 +208,63 @@ impl<'a, T: Send> Parts for ChunksMut<'a, T> {
     }
 }
 
-macro_rules! ranges {
+/// Integers of ranges. One implementation of [`Split`] for all ranges lets the compiler infer the
+/// type of `0..10` from the closure.
+#[doc(hidden)]
+pub trait Whole: Copy + PartialOrd + Send {
+    /// The distance to a number that is not less.
+    fn distance(self, end: Self) -> usize;
+    fn plus(self, distance: usize) -> Self;
+}
+
+impl<T: Whole> Split for Range<T>
+where
+    Range<T>: Iterator<Item = T>,
+{
+    type Item = T;
+    type Parts = Self;
+
+    fn into_parts(self) -> Self {
+        self
+    }
+}
+
+impl<T: Whole> Parts for Range<T>
+where
+    Range<T>: Iterator<Item = T>,
+{
+    type Item = T;
+    type Iter = Self;
+
+    fn length(&self) -> usize {
+        if self.is_empty() { 0 } else { self.start.distance(self.end) }
+    }
+
+    fn divide(self, at: usize) -> (Self, Self) {
+        let middle = self.start.plus(at.min(self.length()));
+        (self.start..middle, middle..self.end)
+    }
+
+    fn items(self) -> Self {
+        self
+    }
+}
+
+macro_rules! integers {
     ($($integer:ty)*) => {$(
-        impl Split for Range<$integer> {
-            type Item = $integer;
-            type Parts = Range<$integer>;
-
-            fn into_parts(self) -> Self {
-                self
-            }
-        }
-
-        impl Parts for Range<$integer> {
-            type Item = $integer;
-            type Iter = Range<$integer>;
-
-            // A loop cannot reach the end of a longer range.
-            fn length(&self) -> usize {
-                match self.is_empty() {
-                    true => 0,
-                    false => usize::try_from(self.end.abs_diff(self.start)).unwrap_or(usize::MAX),
-                }
+        impl Whole for $integer {
+            fn distance(self, end: Self) -> usize {
+                // A loop cannot reach the end of a longer range.
+                usize::try_from(end.abs_diff(self)).unwrap_or(usize::MAX)
             }
 
-            fn divide(self, at: usize) -> (Self, Self) {
-                let at = at.min(self.length());
-                // At most `end`, although the step may exceed the positive half of the type.
-                let middle = self.start.wrapping_add(at as $integer);
-                (self.start..middle, middle..self.end)
-            }
-
-            fn items(self) -> Self {
-                self
+            fn plus(self, distance: usize) -> Self {
+                // At most the end of the range, although the distance may exceed the positive half
+                // of the type.
+                self.wrapping_add(distance as $integer)
             }
         }
     )*};
 }
 
-ranges!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize);
+integers!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize);

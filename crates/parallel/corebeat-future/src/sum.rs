@@ -120,16 +120,21 @@ fn sum_divided<P: Parts, T: Integer>(
         let add_up = || part.parts.items().for_each(|item| partial.add(f(item).widen()));
         let result = catch_unwind(AssertUnwindSafe(add_up));
         let mut partials = partials.lock().unwrap_or_else(PoisonError::into_inner);
-        partials.insert(part.position, partial);
+        partials.insert(part.position, (partial, result.is_err()));
         drop(partials);
         result.unwrap_or_else(|payload| resume_unwind(payload));
     };
     let whole = At { parts: items, position: 0 };
     let result = catch_unwind(AssertUnwindSafe(|| divide(place, whole, &run)));
-    // After a panic, the parts after it may be missing or present; those before it have ended.
+    // Parts before a panic have ended; those after it do not count.
     let mut total = Partial { sum: first.widen(), least: first.widen(), most: first.widen() };
     let partials = partials.into_inner().unwrap_or_else(PoisonError::into_inner);
-    partials.into_values().for_each(|partial| total.append(partial));
+    for (partial, has_failed) in partials.into_values() {
+        total.append(partial);
+        if has_failed {
+            break;
+        }
+    }
     if total.most > T::MOST {
         add(T::wrap(T::MOST), T::ONE);
     }

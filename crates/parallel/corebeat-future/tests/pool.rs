@@ -1,0 +1,284 @@
+//! The pool: each test runs in a process of its own, with a number of threads that does not depend
+//! on the machine.
+
+use corebeat_future::{for_each, join, scope, sites};
+use corebeat_lpel::{Failure, Runtime};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::thread;
+
+const THREADS: &str = "COREBEAT_FUTURE_THREADS";
+const SEED: &str = "COREBEAT_FUTURE_SEED";
+/// The part of the test that runs in the process of its own.
+const INSIDE: &str = "COREBEAT_FUTURE_TEST";
+
+/// Runs `body` in another process, and returns its output; `None` in that process.
+fn apart(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Option<Output> {
+    if std::env::var_os(INSIDE).is_some() {
+        body();
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command.env(INSIDE, "1").env_remove(SEED).envs(variables.iter().copied());
+    Some(command.output().unwrap())
+}
+
+/// Runs `body` with four threads, in another process.
+fn with_four(test: &str, body: impl FnOnce()) {
+    if let Some(output) = apart(test, &[(THREADS, "4")], body) {
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {text}", output.status);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    }
+}
+
+#[test]
+fn closures_run_at_the_same_time() {
+    with_four("closures_run_at_the_same_time", || {
+        let main = thread::current().id();
+        let (to_first, first) = channel();
+        let (to_second, second) = channel();
+        let talk = || {
+            to_second.send(1).unwrap();
+            assert_eq!(thread::current().id(), main);
+            first.recv().unwrap()
+        };
+        let answer = move || {
+            let got: i32 = second.recv().unwrap();
+            to_first.send(got + 1).unwrap();
+            thread::current().id()
+        };
+        let (got, other) = join(talk, answer);
+        assert_eq!(got, 2);
+        assert_ne!(other, main);
+        // A future talks to the code that follows it.
+        let (sender, receiver) = channel();
+        scope(|s| {
+            let x = s.future(move || receiver.recv().unwrap());
+            sender.send(3).unwrap();
+            assert_eq!(x.join(), 3);
+        });
+    });
+}
+
+#[test]
+fn callers_keep_their_locks_while_they_wait() {
+    with_four("callers_keep_their_locks_while_they_wait", || {
+        // If a waiting strand ran an unrelated closure, it could need a lock that a frame below it
+        // holds.
+        let (a, b) = (Mutex::new(0), Mutex::new(0));
+        let work = |lock: &Mutex<u32>| {
+            let mut held = lock.lock().unwrap();
+            let (x, y) = join(|| spin(20), || join(|| spin(30), || spin(10)).1);
+            *held += x + y;
+        };
+        thread::scope(|s| {
+            for (first, second) in [(&a, &b), (&b, &a)] {
+                s.spawn(move || {
+                    for _ in 0..500 {
+                        join(|| work(first), || work(second));
+                    }
+                });
+            }
+        });
+        assert_eq!((a.into_inner().unwrap(), b.into_inner().unwrap()), (2000, 2000));
+    });
+}
+
+/// Computes for some microseconds, and returns 1.
+fn spin(rounds: u32) -> u32 {
+    let mut x = 1;
+    (0..100 * rounds).for_each(|n| x = std::hint::black_box(x ^ n));
+    u32::from(x < u32::MAX) | 1
+}
+
+/// Recursion with frames of 4 KiB.
+fn deep(depth: u32) -> u32 {
+    let frame = std::hint::black_box([depth as u8; 4096]);
+    if depth == 0 { u32::from(frame[7]) } else { deep(depth - 1) + u32::from(frame[0] > 255 - 1) }
+}
+
+#[test]
+fn helpers_have_as_much_stack_as_the_caller() {
+    with_four("helpers_have_as_much_stack_as_the_caller", || {
+        let large = thread::Builder::new().stack_size(512 << 20).spawn(|| {
+            let (sender, receiver) = channel();
+            let on_other_thread = move || {
+                let result = deep(20_000); // at least 80 MiB
+                sender.send(result).unwrap();
+            };
+            join(|| receiver.recv().unwrap(), on_other_thread).0
+        });
+        large.unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn message_of_a_later_panic_is_not_printed() {
+    let name = "message_of_a_later_panic_is_not_printed";
+    let body = || {
+        let (sender, receiver) = channel();
+        let first = move || {
+            receiver.recv().unwrap();
+            panic!("comes first");
+        };
+        let second = move || {
+            sender.send(()).unwrap();
+            panic!("comes second");
+        };
+        join(first, second);
+    };
+    if let Some(output) = apart(name, &[(THREADS, "4")], body) {
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(text.contains("comes first") && !text.contains("comes second"), "{text}");
+    }
+}
+
+#[test]
+fn message_of_the_code_after_a_failed_future_is_not_printed() {
+    let name = "message_of_the_code_after_a_failed_future_is_not_printed";
+    let body = || {
+        scope(|s| {
+            // The future may not have started when the body panics.
+            let _x = s.future(|| -> u32 { panic!("comes first") });
+            panic!("comes second");
+        });
+    };
+    if let Some(output) = apart(name, &[(THREADS, "4")], body) {
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(text.contains("comes first") && !text.contains("comes second"), "{text}");
+    }
+}
+
+#[test]
+fn fine_site_is_switched_off() {
+    with_four("fine_site_is_switched_off", || {
+        let state = |line: u32| sites().into_iter().find(|site| site.line == line).unwrap();
+        let mut calls = 0u64;
+        loop {
+            let (a, b) = join(|| calls + 1, || 1);
+            assert_eq!(a, calls + b);
+            calls += 1;
+            if state(line!() - 3).is_off {
+                break;
+            }
+        }
+        assert!(state(line!() - 7).to_string().contains("tests/pool.rs:"));
+        // A run under a seed switches it on.
+        corebeat_future::schedule(1, || join(|| (), || ()));
+        assert!(sites().iter().all(|site| !site.is_off));
+    });
+}
+
+#[test]
+fn child_of_fork_uses_plain_calls() {
+    with_four("child_of_fork_uses_plain_calls", || {
+        let sum = || {
+            let total = AtomicU32::new(0);
+            for_each(0..1000u32, |n| {
+                total.fetch_add(n, SeqCst);
+            });
+            join(|| total.load(SeqCst), || 1)
+        };
+        assert_eq!(sum(), (499_500, 1));
+        // SAFETY: the child calls the functions under test and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_right = sum() == (499_500, 1);
+            // SAFETY: ends the child without the destructors of the test harness.
+            unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the pointer is valid.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(sum(), (499_500, 1));
+    });
+}
+
+#[test]
+fn program_under_a_seed_repeats_its_order() {
+    let name = "program_under_a_seed_repeats_its_order";
+    let order = |seed: &str| {
+        let body = || {
+            let log = Mutex::new(String::new());
+            for_each(0..12u32, |n| log.lock().unwrap().push_str(&format!("{n} ")));
+            println!("order {}", log.into_inner().unwrap());
+        };
+        let output = apart(name, &[(SEED, seed)], body)?;
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        Some(text.lines().find(|line| line.contains("order ")).unwrap().to_owned())
+    };
+    let orders: Vec<_> = ["1", "2", "3", "4", "1"].map(order).into_iter().flatten().collect();
+    if let [first, .., last] = &orders[..] {
+        assert_eq!(first, last);
+        assert!(orders.iter().any(|order| order != first), "{orders:?}");
+    }
+}
+
+#[test]
+fn task_of_lpel_waits_without_blocking_its_worker() {
+    with_four("task_of_lpel_waits_without_blocking_its_worker", || {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let result = runtime.run(|| {
+            let (sender, receiver) = channel();
+            // The only worker must run this task while the next one waits in its join.
+            let other = corebeat_lpel::spawn(move || sender.send(5).unwrap());
+            let started = AtomicBool::new(false);
+            let is_started = &started;
+            let waits = move || {
+                is_started.store(true, SeqCst);
+                receiver.recv().unwrap()
+            };
+            let first = || {
+                while !started.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            };
+            let ((), got) = join(first, waits);
+            other.join().unwrap();
+            got
+        });
+        assert_eq!(result.unwrap(), 5);
+    });
+}
+
+#[test]
+fn cancelled_task_leaves_a_join_after_its_closures() {
+    with_four("cancelled_task_leaves_a_join_after_its_closures", || {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let (to_task, in_task) = channel();
+        let (to_test, in_test) = channel();
+        static ENDED: AtomicBool = AtomicBool::new(false);
+        let handle = runtime.spawn(move || {
+            let started = AtomicBool::new(false);
+            let is_started = &started;
+            let second = move || {
+                is_started.store(true, SeqCst);
+                to_test.send(()).unwrap();
+                in_task.recv().unwrap();
+                ENDED.store(true, SeqCst);
+            };
+            let first = || {
+                while !started.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            };
+            join(first, second);
+        });
+        in_test.recv().unwrap();
+        handle.abort();
+        to_task.send(()).unwrap();
+        // The task was aborted, or its join ended before it was.
+        match handle.join() {
+            Ok(()) | Err(Failure::Aborted) => assert!(ENDED.load(SeqCst)),
+            Err(other) => panic!("{other}"),
+        }
+    });
+}
