@@ -1,4 +1,4 @@
-//! What the MIR of one function does.
+//! The effects of the MIR of one function.
 //!
 //! Memory that safe code reads and writes through references is not reported: the borrow checker
 //! judges the rewritten program, and accepts it only if no closure writes what another accesses.
@@ -134,7 +134,9 @@ impl<'tcx> Reader<'_, 'tcx> {
                 }
                 call(self.graph, def, generics, Some(caller), span, self.facts);
             }
-            _ if self.may_call_values() => {}
+            _ if self.may_call_values() => {
+                self.facts.may_panic("may panic in a function that it receives", span);
+            }
             _ => {
                 let text = "calls through a pointer to a function";
                 self.facts.report(Kind::Dynamic, text, span);
@@ -157,7 +159,7 @@ impl<'tcx> Reader<'_, 'tcx> {
         }
     }
 
-    /// Adds the methods of a trait object that is created here: somebody may call them.
+    /// Adds the methods of a trait object that is created here: other code may call them.
     fn unsize(&mut self, from: Ty<'tcx>, to: Ty<'tcx>, span: Span) {
         let tcx = self.graph.tcx;
         let (from, to) = tails(self.graph, from, to);
@@ -229,7 +231,7 @@ fn tails<'tcx>(graph: &Graph<'tcx>, from: Ty<'tcx>, to: Ty<'tcx>) -> (Ty<'tcx>, 
     }
 }
 
-/// Who calls.
+/// The calling code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     /// The standard library, whose unsafe code is trusted.
@@ -269,7 +271,7 @@ pub(crate) fn call<'tcx>(
     if let InstanceKind::Virtual(..) = callee.def
         && caller.is_some_and(|caller| caller.values)
     {
-        return;
+        return facts.may_panic("may panic in a trait object", span);
     }
     facts.calls.push((callee, span));
 }
@@ -401,7 +403,7 @@ impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {
 }
 
 impl<'tcx> Reader<'_, 'tcx> {
-    /// Notices that the standard library handles a cell outside the modules that
+    /// Detects that the standard library handles a cell outside the modules that
     /// [`summary`](crate::summary) names. `ty` has no type arguments of the caller: a cell in a
     /// vector is not accessed by the code of the vector.
     fn cell(&mut self, ty: Ty<'tcx>, at: Location) {
@@ -416,7 +418,7 @@ impl<'tcx> Reader<'_, 'tcx> {
     }
 }
 
-/// What is known of the callee, for searches that look for functions by their path.
+/// The summary of the callee, for searches that look for functions by their path.
 pub(crate) fn summary_of<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Summary {
     match node.def {
         InstanceKind::Item(def) => graph.summary(def),

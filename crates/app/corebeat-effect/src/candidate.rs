@@ -56,10 +56,12 @@ pub(crate) struct Part<'tcx> {
 pub(crate) struct Candidate<'tcx> {
     pub(crate) pattern: Pattern,
     pub(crate) owner: LocalDefId,
-    /// What is replaced.
+    /// The text that is replaced.
     pub(crate) span: Span,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) parts: Vec<Part<'tcx>>,
+    /// The parts are operands of one expression, not statements.
+    pub(crate) is_expression: bool,
     /// A reason against it that the syntax shows, with its place.
     pub(crate) against: Option<(String, Span)>,
 }

@@ -1,4 +1,4 @@
-//! What a function may do besides computing its result from memory that it owns or borrows.
+//! Effects: all that a function may do besides computing its result from memory that it owns or borrows.
 
 use rustc_span::Span;
 
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Allocator,
     /// A panic that is caught, and hooks of panics.
     Catch,
-    /// Unsafe code that nobody has reviewed.
+    /// Unsafe code without a reviewed summary.
     Unsafe,
     /// A foreign function.
     Foreign,

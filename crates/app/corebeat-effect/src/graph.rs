@@ -21,7 +21,7 @@ use std::rc::Rc;
 /// Bound of the functions that one call may reach.
 const MOST_NODES: usize = 40_000;
 
-/// What a function does on its own, and what it calls.
+/// The effects of a function on its own, and its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Facts<'tcx> {
     pub(crate) findings: Vec<Finding>,
@@ -107,7 +107,7 @@ impl<'tcx> Graph<'tcx> {
         path
     }
 
-    /// What is known of a function of the standard library.
+    /// The summary of a function of the standard library.
     pub(crate) fn summary(&mut self, def: DefId) -> Summary {
         if !self.is_standard(def.krate) {
             return Summary::Read;
@@ -190,20 +190,23 @@ impl<'tcx> Graph<'tcx> {
         }
     }
 
-    /// All functions that these functions reach.
+    /// All functions that these functions reach; `None` if there are too many.
     pub(crate) fn reached(
         &mut self,
         roots: impl IntoIterator<Item = Instance<'tcx>>,
-    ) -> Vec<Instance<'tcx>> {
+    ) -> Option<Vec<Instance<'tcx>>> {
         let mut list: Vec<Instance<'tcx>> = roots.into_iter().collect();
         let mut seen: FxHashSet<Instance<'tcx>> = list.iter().copied().collect();
         let mut next = 0;
-        while next < list.len() && list.len() <= 4 * MOST_NODES {
+        while next < list.len() {
+            if list.len() > 4 * MOST_NODES {
+                return None;
+            }
             let facts = self.facts(list[next]);
             next += 1;
             list.extend(facts.calls.iter().map(|(callee, _)| *callee).filter(|c| seen.insert(*c)));
         }
-        list
+        Some(list)
     }
 
     /// The functions that a drop of a value of this type runs.
@@ -278,7 +281,8 @@ impl<'tcx> Graph<'tcx> {
         let standard = self.is_standard(def.krate);
         match self.summary(def) {
             Summary::Effect(kind, text) => {
-                return facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);
+                facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);
+                return self.handed_over(node, facts);
             }
             Summary::Panics => return facts.may_panic("may panic", DUMMY_SP),
             Summary::Pure => {
@@ -308,6 +312,41 @@ impl<'tcx> Graph<'tcx> {
         }
         let body = tcx.instance_mir(node.def);
         crate::body::read(self, node, body, standard, facts);
+    }
+
+    /// Adds code of the program that a function of the standard library may run, which is not
+    /// followed itself.
+    fn handed_over(&mut self, node: Instance<'tcx>, facts: &mut Facts<'tcx>) {
+        facts.may_panic("may panic in the standard library", DUMMY_SP);
+        for ty in node.args.types() {
+            let mut parts = ty.walk();
+            while let Some(part) = parts.next() {
+                let Some(part) = part.as_type() else { continue };
+                match *part.kind() {
+                    ty::Closure(def, args) => {
+                        parts.skip_current_subtree();
+                        facts.calls.push((Instance::new_raw(def, args), DUMMY_SP));
+                    }
+                    ty::FnDef(def, args) => {
+                        crate::body::call(self, def, args, None, DUMMY_SP, facts);
+                    }
+                    ty::Adt(adt, _) if self.is_standard(adt.did().krate) => {}
+                    ty::Adt(..)
+                    | ty::Param(_)
+                    | ty::Alias(..)
+                    | ty::Dynamic(..)
+                    | ty::FnPtr(..)
+                    | ty::Coroutine(..)
+                    | ty::CoroutineClosure(..) => {
+                        let text = format!("hands a `{part}` to `{}`", {
+                            self.tcx.def_path_str(node.def_id())
+                        });
+                        facts.report(Kind::Dynamic, text, DUMMY_SP);
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     fn intrinsic(&mut self, node: Instance<'tcx>, def: DefId, facts: &mut Facts<'tcx>) {
@@ -438,6 +477,16 @@ impl<'tcx> Graph<'tcx> {
             // Behind a shared reference nothing can be written.
             _ => false,
         }
+    }
+
+    /// Whether a type mentions a formatter, which holds a trait object that no type shows.
+    pub(crate) fn holds_formatter(&self, ty: Ty<'tcx>) -> bool {
+        ty.walk().any(|part| {
+            part.as_type().and_then(|ty| ty.ty_adt_def()).is_some_and(|adt| {
+                self.tcx.lang_items().get(rustc_hir::LangItem::FormatArguments) == Some(adt.did())
+                    || self.path(adt.did()) == "core::fmt::Formatter"
+            })
+        })
     }
 
     /// Whether a value of this type shows that it holds a trait object or a pointer to a function.

@@ -18,7 +18,7 @@
 //!
 //! Invariants (the tests are in `tests/`):
 //!
-//! 1. Whatever the analysis does not understand is rejected (`ui`).
+//! 1. Code that the analysis does not understand is rejected (`ui`).
 //! 2. A candidate's rewritten form has been compiled and analysed itself (`ui`).
 //! 3. Every class of effects is needed: with a planted fault, a test finds a changed behaviour
 //!    (`fault`).

@@ -7,13 +7,15 @@
 //! 1. The second region, which may run on another thread and before its turn, has no effects
 //!    besides memory that it owns or borrows. The first may have effects, which then keep their
 //!    order, unless they are opaque. Iterations of a loop have none.
-//! 2. If the first region may panic, the second leaves no trace: it writes only memory that nobody
+//!    The first of two operands of an expression has none, because its temporaries end earlier.
+//! 2. If the first region may panic, the second leaves no trace: it writes only memory that no code
 //!    reads after the panic, and its result has a destructor without effects. The runtime passes on
 //!    the first panic in the order of the sequential program.
 
 use crate::effect::{Effects, Place};
 use crate::fault;
 use crate::graph::Graph;
+use crate::trial::Site;
 use crate::unwinding;
 use rustc_hir::def_id::DefId;
 use rustc_middle::hir::place::{PlaceBase, ProjectionKind};
@@ -33,7 +35,7 @@ impl Refusal {
     }
 }
 
-/// Whether anybody reads memory after a panic: computed once for a crate.
+/// Whether any code reads memory after a panic: computed once for a crate.
 pub(crate) type Observer = Option<Option<String>>;
 
 /// Judges a call of a function of the runtime with these type arguments.
@@ -42,19 +44,28 @@ pub(crate) fn judge<'tcx>(
     owner: DefId,
     name: &str,
     args: GenericArgsRef<'tcx>,
-    shown: &[String],
+    site: &Site,
     span: Span,
     observer: &mut Observer,
 ) -> Result<(), Refusal> {
+    let shown = &site.shown;
     let types: Vec<Ty<'tcx>> = args.types().collect();
     match (name, &types[..]) {
         ("join", [first, second, _, result]) => {
-            let [first_shown, second_shown] = shown else {
+            let [first_shown, second_shown] = &shown[..] else {
                 return Err(Refusal::new("is not a pair of calls".into(), span));
             };
             let a = region(graph, *first, span)?;
             let b = region(graph, *second, span)?;
             pair(&a, first_shown, &b, second_shown)?;
+            if site.is_expression
+                && let Some(finding) = a.first()
+            {
+                // Temporaries of an operand live until the end of the statement, those of a closure
+                // until its end.
+                let text = format!("`{first_shown}` {}", finding.text);
+                return Err(Refusal::new(text, finding.span));
+            }
             let Some(panic) = a.panic else { return Ok(()) };
             if fault::is_planted("panic") {
                 return Ok(());
@@ -98,7 +109,14 @@ pub(crate) fn judge<'tcx>(
 /// The effects of a region.
 fn region<'tcx>(graph: &mut Graph<'tcx>, ty: Ty<'tcx>, span: Span) -> Result<Effects, Refusal> {
     let root = match *ty.kind() {
-        ty::Closure(def, args) => Instance::new_raw(def, args),
+        ty::Closure(def, args) => {
+            let captured = args.as_closure().upvar_tys();
+            if captured.iter().any(|ty| graph.holds_formatter(ty)) {
+                let text = "uses a formatter, whose output is not known here".into();
+                return Err(Refusal::new(text, span));
+            }
+            Instance::new_raw(def, args)
+        }
         ty::FnDef(def, args) => match graph.resolve(def, args) {
             Some(function) => function,
             None => return Err(Refusal::new(format!("calls `{ty}`, which is not known"), span)),
@@ -106,7 +124,7 @@ fn region<'tcx>(graph: &mut Graph<'tcx>, ty: Ty<'tcx>, span: Span) -> Result<Eff
         _ => return Err(Refusal::new(format!("calls a value of the type `{ty}`"), span)),
     };
     let mut roots = vec![(root, span)];
-    // What a region has captured is dropped with it.
+    // The captured values of a region are dropped with it.
     roots.extend(graph.drop_of(ty, span));
     Ok(graph.effects(roots))
 }
@@ -195,7 +213,7 @@ fn written<'tcx>(graph: &Graph<'tcx>, owner: DefId, closure: Ty<'tcx>) -> Vec<Wr
     found
 }
 
-/// Checks that nobody reads this memory after a panic of the first region.
+/// Checks that no code reads this memory after a panic of the first region.
 fn hidden<'tcx>(
     graph: &mut Graph<'tcx>,
     owner: DefId,

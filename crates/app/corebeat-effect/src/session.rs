@@ -324,6 +324,7 @@ fn change(
             start: new.0,
             end: new.1,
             shown: proposal.candidate.parts.iter().map(|part| part.shown.clone()).collect(),
+            is_expression: proposal.candidate.is_expression,
         });
     }
     for (path, entry) in &mut changed {

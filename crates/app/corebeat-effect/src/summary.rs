@@ -72,8 +72,8 @@ const PURE: &[&str] = &[
     "std::path::compare_components",
 ];
 
-/// Unsafe functions that the compiler calls in what it makes of `format_args!` and of loops. Nobody
-/// else can call them: they are unstable.
+/// Unsafe functions that the compiler calls in what it makes of `format_args!` and of loops. No
+/// other code can call them: they are unstable.
 const INSERTED: &[&str] = &["core::fmt::rt", "core::fmt::new"];
 
 /// Modules whose functions start a panic.
@@ -104,7 +104,7 @@ const INTRINSICS: &[(&str, Kind)] = &[
     ("autodiff", Kind::Unknown),
 ];
 
-/// What is known of a function of the standard library.
+/// The knowledge about a function of the standard library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Summary {
     /// Has this effect. The text ends a sentence.
@@ -122,7 +122,7 @@ fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// What is known of the function at this path, whose implementations are left out of the path:
+/// The summary of the function at this path, whose implementations are left out of the path:
 /// `core::cell::replace` is a function of an implementation in the module `core::cell`.
 pub(crate) fn of(path: &str, has_mir: bool) -> Summary {
     if PANICS.iter().any(|module| is_within(path, module)) {

@@ -55,7 +55,7 @@ pub(crate) const RUNTIME: &str = r#"
 }
 "#;
 
-/// What a trial compiles.
+/// The input of a trial.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The changed files, by their canonical paths.
@@ -74,6 +74,8 @@ pub(crate) struct Site {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) shown: Vec<String>,
+    /// The parts are operands of one expression, not statements.
+    pub(crate) is_expression: bool,
 }
 
 /// The judgement of a site.
@@ -156,7 +158,7 @@ pub(crate) fn judge(tcx: TyCtxt<'_>, plan: &Plan) -> Vec<Verdict> {
                 owner,
                 name.as_str(),
                 args,
-                &site.shown,
+                site,
                 terminator.source_info.span,
                 &mut observer,
             );

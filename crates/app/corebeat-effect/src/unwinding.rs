@@ -1,4 +1,4 @@
-//! Whether anybody could observe memory after a panic has left a function.
+//! Whether any code could observe memory after a panic has left a function.
 //!
 //! If the first of two overlapping calls panics, the second has perhaps written memory that it had
 //! not written in the sequential program. That matters only if code runs afterwards that reads this
@@ -12,7 +12,7 @@ use crate::summary::Summary;
 use rustc_hir::def_id::DefId;
 use rustc_middle::ty::{GenericArgs, Instance, InstanceKind};
 
-/// The reason for which memory might be read after a panic, or `None` if nobody could.
+/// The reason for which memory might be read after a panic, or `None` if no code could.
 pub(crate) fn observer(graph: &mut Graph<'_>) -> Option<String> {
     let tcx = graph.tcx;
     if tcx.entry_fn(()).is_none() {
@@ -32,7 +32,10 @@ pub(crate) fn observer(graph: &mut Graph<'_>) -> Option<String> {
         graph.enter(owner);
         let args = tcx.erase_and_anonymize_regions(GenericArgs::identity_for_item(tcx, owner));
         let root = Instance::new_raw(owner, args);
-        for node in graph.reached([root]) {
+        let Some(reached) = graph.reached([root]) else {
+            return Some("the program is too large for this question".into());
+        };
+        for node in reached {
             if let Some(reason) = observes(graph, node) {
                 return Some(reason);
             }

@@ -7,7 +7,7 @@
 use super::{Finder, exit, locals, written};
 use crate::candidate::{Candidate, Pattern, Piece};
 use crate::fault;
-use rustc_hir::{Block, Expr, ExprKind, MatchSource, Pat, Stmt, StmtKind};
+use rustc_hir::{Block, Expr, ExprKind, MatchSource, Pat, PatKind, Stmt, StmtKind};
 use rustc_span::Span;
 
 /// A statement that consists of a call.
@@ -63,11 +63,26 @@ fn read<'tcx>(finder: &Finder<'_, 'tcx>, statement: &'tcx Stmt<'tcx>) -> Option<
         },
         _ => (whole, None),
     };
+    // Parts of a value without a name are dropped at once, and would be dropped after the join.
+    let ty = finder.typeck.expr_ty(whole);
+    let env = rustc_middle::ty::TypingEnv::post_analysis(finder.tcx, finder.owner.to_def_id());
+    if binding.is_some_and(|(pat, _)| !names_all(pat)) && ty.needs_drop(finder.tcx, env) {
+        return None;
+    }
     let is_unit = finder.typeck.expr_ty(whole).is_unit();
     if !finder.is_call(call) || binding.is_none() && !is_unit {
         return None;
     }
     Some(Statement { span: statement.span, binding, call, tried })
+}
+
+/// Whether a pattern moves the whole value to variables.
+fn names_all(pat: &Pat<'_>) -> bool {
+    match pat.kind {
+        PatKind::Binding(mode, _, _, None) => mode.0 == rustc_hir::ByRef::No,
+        PatKind::Tuple(parts, rest) => rest.as_opt_usize().is_none() && parts.iter().all(names_all),
+        _ => false,
+    }
 }
 
 fn propose<'tcx>(
@@ -105,6 +120,7 @@ fn propose<'tcx>(
         span: first.span.to(second.span),
         pieces: pieces(finder, first, second),
         parts: vec![finder.part(first.call), finder.part(second.call)],
+        is_expression: false,
         against,
     })
 }

@@ -62,6 +62,7 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
         span,
         pieces,
         parts: vec![finder.part(some.body)],
+        is_expression: false,
         against,
     })
 }
@@ -144,6 +145,7 @@ fn chain<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Cand
         span: expr.span,
         pieces,
         parts: vec![finder.part(body)],
+        is_expression: false,
         against: None,
     })
 }

@@ -1,4 +1,4 @@
-//! The patterns: each module finds one form of code in the syntax tree. What it finds is only
+//! The patterns: each module finds one form of code in the syntax tree. Its result is only
 //! a proposal; the analysis decides.
 
 mod calls;

@@ -29,6 +29,7 @@ pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) 
         span: expr.span,
         pieces: pieces(finder, expr, first.span, second.span, (first, second)),
         parts: vec![finder.part(first), finder.part(second)],
+        is_expression: true,
         against,
     };
     finder.found.push(candidate);

@@ -1,5 +1,5 @@
-//! A runtime for tests that reorders as much as a real one may: the second closure of a join runs on
-//! another thread and ends before the first one begins, and loops run from their end.
+//! A runtime for tests that reorders as much as a real one may: the second closure of a join runs
+//! on another thread and ends before the first one begins, and loops run from their end.
 
 pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
 where

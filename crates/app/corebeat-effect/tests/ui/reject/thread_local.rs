@@ -1,19 +1,22 @@
-// A thread-local variable.
-use std::cell::Cell;
+// A thread-local variable, which each thread initialises for itself.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static NUMBER: u64 = NEXT.fetch_add(1, Ordering::SeqCst);
 }
 
-fn deeper(by: u32) -> u32 {
-    for _ in 0..by {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
+fn number(times: u64) -> u64 {
+    let mut sum = 0;
+    for _ in 0..times {
+        sum += NUMBER.with(|number| *number);
     }
-    DEPTH.with(|depth| depth.get())
+    sum
 }
 
 fn main() {
-    let a = deeper(2);
-    let b = deeper(3);
+    let a = number(2);
+    let b = number(3);
     println!("{a} {b}");
 }
