@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-const SEEDS: u64 = 60;
+/// Miri takes a thousand times as long.
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 60 };
 
 /// Runs `check` under seeds, and on the pool.
 fn everywhere(check: impl Fn()) {
@@ -267,6 +268,8 @@ fn seeds_reach_several_threads_and_orders() {
         threads = threads.max(ids.len());
         orders.insert(log.iter().map(|(n, _)| *n).collect::<Vec<_>>());
     }
-    assert!(threads >= 3, "{threads} threads");
-    assert!(orders.len() >= 8, "{orders:?}");
+    if !cfg!(miri) {
+        assert!(threads >= 3, "{threads} threads");
+        assert!(orders.len() >= 8, "{orders:?}");
+    }
 }
