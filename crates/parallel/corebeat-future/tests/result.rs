@@ -204,7 +204,7 @@ fn loops_surface_the_first_failure() {
     });
 }
 
-/// What a loop that is written by hand returns, or whether it panics.
+/// The result of a loop that is written by hand; `None` if it panics.
 fn sequential(first: i32, numbers: &[i32]) -> Option<i32> {
     numbers.iter().try_fold(first, |total, n| total.checked_add(*n))
 }
