@@ -1,4 +1,4 @@
-//! What a stack knows: its pool, its strand, and the place of the running closure in the program.
+//! The state of a stack: its pool, its strand, and the place of the running closure in the program.
 
 use crate::job::{Job, Latch, Origin, Payload, Work, nanos_since};
 use crate::order::Earlier;
@@ -186,7 +186,7 @@ impl Context {
         Open(self)
     }
 
-    /// What a new job inherits from the code that runs now.
+    /// The properties that a new job inherits from the code that runs now.
     pub(crate) fn origin(&self, is_second: bool) -> Origin {
         let (depth, stack) = (self.depth() + 1, self.stack.get());
         Origin { depth, stack, earlier: self.earlier(), is_second }

@@ -137,7 +137,7 @@ impl Control {
         RETRY_FIRST * 2u32.pow(doublings)
     }
 
-    /// Forgets all samples, so that the site is tried again.
+    /// Discards all samples, so that the site is tried again.
     pub(crate) fn restart(&mut self) {
         self.depths = [Record::default(); DEPTHS];
     }

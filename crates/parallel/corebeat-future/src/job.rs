@@ -3,9 +3,9 @@
 //! # Protocol
 //!
 //! A [`Work`] is a closure and a place for its result, in the frame (or in a box) of its owner. A
-//! [`Job`] refers to the work. The owner puts the job into the queue of its strand. Whoever removes
-//! the job from the queue, under the lock of the queue, has *claimed* it. There is one queue, so
-//! there is one claim:
+//! [`Job`] refers to the work. The owner puts the job into the queue of its strand. The thread that
+//! removes the job from the queue, under the lock of the queue, has *claimed* it. There is one
+//! queue, so there is one claim:
 //!
 //! ```text
 //!              push                 remove (lock of the queue)
@@ -39,7 +39,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Instant;
 
-/// What a closure panicked with.
+/// The value with which a closure panicked.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
 /// Place for the result of a closure, or for what it panicked with.

@@ -49,8 +49,8 @@
 //!   [`Future`]s that borrow; [`future`] creates them without borrows. [`map`], [`try_map`],
 //!   [`for_each`], [`sum`] and [`reduce`] are loops over a [`Split`].
 //! - A **job** is a closure that another thread may run, in the queue of the **strand** (the stack)
-//!   that created it. Whoever removes the job from the queue runs it. A job that no thread has
-//!   taken when its result is needed runs in place, like a plain call.
+//!   that created it. The thread that removes the job from the queue runs it. A job that no thread
+//!   has taken when its result is needed runs in place, like a plain call.
 //! - A **helper** takes jobs of all strands, the oldest ones first. Helpers are tasks on the
 //!   workers of LPEL. As many strands run as the process has CPUs. The first join starts the pool.
 //! - A strand that **waits** runs only jobs that descend from the one it waits for. So its stack

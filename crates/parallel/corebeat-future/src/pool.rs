@@ -16,8 +16,8 @@ use crate::job::{Job, nanos_since};
 use crate::order;
 use crate::schedule::Baton;
 use crate::strand::Strand;
-use corebeat_sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use corebeat_sync::fork::Process;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// reference or mutable reference, ranges of integers, and [`chunks`] and [`chunks_mut`]. This
 /// trait is sealed.
 pub trait Split: Sized {
-    /// What the closure of the loop receives.
+    /// The argument of the closure of the loop.
     type Item;
     /// The sequence, as the loop divides it.
     #[doc(hidden)]

@@ -9,7 +9,7 @@ const LEAST: usize = 2 << 20;
 /// Largest stack of helpers, and that for an unlimited stack. Only touched pages use memory.
 const MOST: usize = 1 << 30;
 const UNLIMITED: usize = 64 << 20;
-/// What the frames of this crate, and of the task, take beyond those of the sequential program.
+/// Bytes that the frames of this crate and of the task take beyond those of the sequential program.
 const MARGIN: usize = 64 << 10;
 
 /// Largest stack of a caller until now.

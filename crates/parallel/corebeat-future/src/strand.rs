@@ -106,8 +106,7 @@ impl Strand {
         let job = queue.pop_front()?;
         // Relaxed: as above.
         self.length.store(queue.len(), Ordering::Relaxed);
-        let is_first = job.thief.set(thief.clone()).is_ok();
-        debug_assert!(is_first, "a job was claimed twice");
+        job.thief.get_or_init(|| thief.clone());
         Some(job)
     }
 

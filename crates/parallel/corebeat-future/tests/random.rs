@@ -26,7 +26,7 @@ enum Program {
 
 type Outcome = Result<u8, u8>;
 
-/// What a run of a program ends with: its outcome, or its panic.
+/// The end of a run of a program: its outcome, or its panic.
 type End = Result<Outcome, u16>;
 
 /// The panic of an overflow.

@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-const SEEDS: u64 = 60;
+/// Miri takes a thousand times as long.
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 60 };
 
 /// Runs `check` under seeds, and on the pool.
 fn everywhere(check: impl Fn()) {
@@ -203,7 +204,7 @@ fn loops_surface_the_first_failure() {
     });
 }
 
-/// What a loop that is written by hand returns, or whether it panics.
+/// The result of a loop that is written by hand; `None` if it panics.
 fn sequential(first: i32, numbers: &[i32]) -> Option<i32> {
     numbers.iter().try_fold(first, |total, n| total.checked_add(*n))
 }
@@ -267,6 +268,8 @@ fn seeds_reach_several_threads_and_orders() {
         threads = threads.max(ids.len());
         orders.insert(log.iter().map(|(n, _)| *n).collect::<Vec<_>>());
     }
-    assert!(threads >= 3, "{threads} threads");
-    assert!(orders.len() >= 8, "{orders:?}");
+    if !cfg!(miri) {
+        assert!(threads >= 3, "{threads} threads");
+        assert!(orders.len() >= 8, "{orders:?}");
+    }
 }

@@ -9,8 +9,8 @@
 use super::{Pool, help};
 use crate::stack;
 use corebeat_lpel::Runtime;
-use corebeat_sync::lock;
-use std::sync::{Arc, Mutex};
+use corebeat_sync::{Mutex, lock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Workers for each running strand.
