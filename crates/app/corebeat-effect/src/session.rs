@@ -246,7 +246,7 @@ fn attempt_all(tcx: TyCtxt<'_>, args: &[String], proposals: &mut [Proposal<'_>],
     let origin = |place: &(PathBuf, u32, u32)| -> Option<Span> {
         let changed = changed.get(&place.0)?;
         let (lo, hi) = (changed.origin(place.1)?, changed.origin(place.2)?);
-        (lo <= hi).then(|| rustc_span::DUMMY_SP.with_lo(lo).with_hi(hi))
+        (lo <= hi).then(|| Span::with_root_ctxt(lo, hi))
     };
     match attempt::run(plan, args) {
         Ok(verdicts) => {

@@ -25,7 +25,8 @@ fn make(n: u32) -> Loud {
 }
 
 fn main() {
-    println!("{}", show(count(&Loud(4)), plain(5)));
+    let first = show(count(&Loud(4)), plain(5));
+    println!("{first}");
     let _ = make(3);
     let a = plain(4);
     println!("{a}");
