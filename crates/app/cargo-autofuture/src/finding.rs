@@ -1,4 +1,4 @@
-//! What the driver reports: diagnostics of the compiler whose message begins with `candidate` or
+//! The findings of the driver: diagnostics of the compiler whose message begins with `candidate` or
 //! `rejected`.
 
 use serde::Deserialize;

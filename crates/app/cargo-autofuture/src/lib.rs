@@ -8,9 +8,10 @@
 //!
 //! ```text
 //! $ cargo run -p cargo-autofuture -- --manifest-path EXAMPLE/Cargo.toml
-//! warning: candidate [divide-and-conquer]: `sort(left)` and `sort(right)` can run at the same time
-//! note: rejected [consecutive-calls]: `log(a)` and `log(b)` stay sequential: `log(b)` uses standard
-//!       input, output or error (`std::io::_print`), as `log(a)` does
+//! warning: candidate [divide-and-conquer]: `sort(left)` and `sort(right)` can run at the same
+//!          time
+//! note: rejected [consecutive-calls]: `log(a)` and `log(b)` stay sequential: `log(b)` uses
+//!       standard input, output or error (`std::io::_print`), as `log(a)` does
 //! $ cargo run -p cargo-autofuture -- --manifest-path EXAMPLE/Cargo.toml --apply
 //! ```
 //!

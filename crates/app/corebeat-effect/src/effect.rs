@@ -1,4 +1,5 @@
-//! Effects: all that a function may do besides computing its result from memory that it owns or borrows.
+//! Effects: all that a function may do besides computing its result from memory that it owns or
+//! borrows.
 
 use rustc_span::Span;
 

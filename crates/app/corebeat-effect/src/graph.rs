@@ -1,9 +1,9 @@
 //! The functions that a call reaches, and what each of them does on its own.
 //!
 //! A node is an [`Instance`]: a function with its type arguments, so that calls through traits are
-//! resolved wherever the types are known. The effects of a call are the union of what the reachable
-//! nodes do: the least fixpoint over the call graph. [`Graph::effects`] searches in breadth, so that
-//! the nearest cause is reported.
+//! resolved wherever the types are known. The effects of a call are the union of those of the
+//! reachable nodes: the least fixpoint over the call graph. [`Graph::effects`] searches in breadth,
+//! so that the nearest cause is reported.
 
 use crate::effect::{Effects, Finding, Kind, Place};
 use crate::summary::{self, Summary};

@@ -112,7 +112,8 @@ impl<'tcx> Finder<'_, 'tcx> {
     }
 }
 
-/// The place of code that a person wrote, also if the compiler has replaced its syntax (`for`, `?`).
+/// The place of code that a person wrote, also if the compiler has replaced its syntax (`for`,
+/// `?`).
 pub(crate) fn written(span: Span) -> Option<Span> {
     let site = match span.desugaring_kind() {
         Some(_) => span.ctxt().outer_expn_data().call_site,
