@@ -10,12 +10,14 @@ const LEAST: usize = 2 << 20;
 const MOST: usize = 1 << 30;
 const UNLIMITED: usize = 64 << 20;
 /// Bytes that the frames of this crate and of the task take beyond those of the sequential program.
+#[cfg(not(feature = "rayon"))]
 const MARGIN: usize = 64 << 10;
 
 /// Largest stack of a caller until now.
 static LARGEST: AtomicUsize = AtomicUsize::new(LEAST);
 
 /// Returns the stack that helpers which start now have, in bytes.
+#[cfg(not(feature = "rayon"))]
 pub(crate) fn helper_bytes() -> usize {
     // Relaxed: the caller that pushes a job has stored its own size before.
     let bytes = LARGEST.load(Ordering::Relaxed) + MARGIN;
