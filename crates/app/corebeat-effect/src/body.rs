@@ -5,15 +5,15 @@
 //! Everything that the borrow checker does not see is reported: values that change behind a shared
 //! reference, statics, thread-local variables, unsafe operations, foreign and unknown code.
 
-use crate::effect::Kind;
+use crate::effect::{Kind, Place};
 use crate::graph::{Facts, Graph};
 use crate::summary::{self, Summary};
 use rustc_data_structures::fx::FxHashSet;
 use rustc_hir::def_id::DefId;
 use rustc_middle::mir::visit::{PlaceContext, Visitor};
 use rustc_middle::mir::{
-    self, AssertKind, CastKind, Local, Location, NonDivergingIntrinsic, Operand, ProjectionElem,
-    Rvalue, StatementKind, TerminatorKind,
+    self, AssertKind, BasicBlock, CastKind, Local, Location, NonDivergingIntrinsic, Operand,
+    ProjectionElem, Rvalue, StatementKind, TerminatorKind,
 };
 use rustc_middle::ty::adjustment::PointerCoercion;
 use rustc_middle::ty::vtable::VtblEntry;
@@ -30,12 +30,8 @@ pub(crate) fn read<'tcx>(
     facts: &mut Facts<'tcx>,
 ) {
     let boxes = if standard { FxHashSet::default() } else { pointers_of_boxes(graph.tcx, body) };
-    facts.has_loop = mir::traversal::reachable(body).any(|(from, block)| {
-        // A back edge goes to a block that dominates its source.
-        let dominators = body.basic_blocks.dominators();
-        block.terminator().successors().any(|to| dominators.dominates(to, from))
-    });
     let mut reader = Reader { graph, node, body, standard, boxes, facts, cells: None };
+    reader.loops();
     reader.visit_body(body);
     if let Some(span) = reader.cells {
         let text = "uses a cell inside the standard library";
@@ -115,12 +111,76 @@ impl<'tcx> Reader<'_, 'tcx> {
         self.body.source_info(location).span
     }
 
-    /// Whether functions that come as values may be called here: see [`summary::may_call_values`].
+    /// Whether functions that come as values may be called here: see [`summary::formats`].
     fn may_call_values(&self) -> bool {
         self.standard
-            && summary::may_call_values(
-                self.graph.tcx.crate_name(self.node.def_id().krate).as_str(),
-            )
+            && self.node.args.types().next().is_none()
+            && summary::formats(&self.graph.path(self.node.def_id()))
+    }
+
+    /// Finds loops, those without a known bound, and those without an end.
+    fn loops(&mut self) {
+        let body = self.body;
+        let path = self.graph.path(self.node.def_id());
+        if path.contains(&format!("::{}::", crate::trial::MODULE)) {
+            // Stands for the runtime, whose loops end.
+            return;
+        }
+        let dominators = body.basic_blocks.dominators();
+        let mut returns: FxHashSet<BasicBlock> = FxHashSet::default();
+        let mut queue: Vec<BasicBlock> = Vec::new();
+        for (block, data) in body.basic_blocks.iter_enumerated() {
+            if let TerminatorKind::Return | TerminatorKind::TailCall { .. } = data.terminator().kind
+            {
+                returns.insert(block);
+                queue.push(block);
+            }
+        }
+        while let Some(block) = queue.pop() {
+            let before = &body.basic_blocks.predecessors()[block];
+            queue.extend(before.iter().copied().filter(|block| returns.insert(*block)));
+        }
+        for (from, block) in mir::traversal::reachable(body) {
+            // A back edge goes to a block that dominates its source.
+            for to in block.terminator().successors().filter(|to| dominators.dominates(*to, from)) {
+                let span = block.terminator().source_info.span;
+                self.facts.has_loop = true;
+                if !returns.contains(&from) && !block.is_cleanup && !self.standard {
+                    self.facts.stop("contains a loop without an end", span);
+                }
+                if self.facts.unbounded.is_none() && !self.is_bounded(to) {
+                    let text = "contains a loop whose bound is not known".into();
+                    self.facts.unbounded = Some(Place { text, span });
+                }
+            }
+        }
+        // Cycles that no block dominates: only the compiler of another language makes them.
+    }
+
+    /// Whether a loop with this head is `for` over an iterator that ends.
+    fn is_bounded(&mut self, mut head: BasicBlock) -> bool {
+        let tcx = self.graph.tcx;
+        for _ in 0..8 {
+            let terminator = self.body.basic_blocks[head].terminator();
+            match &terminator.kind {
+                TerminatorKind::Goto { target } => head = *target,
+                TerminatorKind::Call { func, args, .. } => {
+                    let next = tcx.lang_items().get(rustc_hir::LangItem::IteratorNext);
+                    let is_next = match *func.ty(self.body, tcx).kind() {
+                        ty::FnDef(def, _) => Some(def) == next,
+                        _ => false,
+                    };
+                    let is_for = terminator.source_info.span.desugaring_kind()
+                        == Some(rustc_span::DesugaringKind::ForLoop);
+                    let [iterator] = &args[..] else { return false };
+                    let ty = self.exact(iterator.node.ty(self.body, tcx));
+                    let ty = ty.builtin_deref(true).unwrap_or(ty);
+                    return is_next && is_for && self.graph.is_finite(ty);
+                }
+                _ => return false,
+            }
+        }
+        false
     }
 
     fn call(&mut self, func: &Operand<'tcx>, args: &[Ty<'tcx>], span: Span) {
@@ -128,7 +188,9 @@ impl<'tcx> Reader<'_, 'tcx> {
         match *self.exact(func.ty(self.body, tcx)).kind() {
             ty::FnDef(def, generics) => {
                 let caller = Caller { standard: self.standard, values: self.may_call_values() };
-                if !self.standard {
+                let is_derived = self.graph.is_of_standard_macro(span)
+                    && summary::is_derived(&self.graph.path(def));
+                if !self.standard && !is_derived {
                     let inputs: Vec<Ty<'tcx>> = args.iter().map(|ty| self.exact(*ty)).collect();
                     self.hand_over(def, &inputs, span);
                 }
@@ -184,7 +246,7 @@ impl<'tcx> Reader<'_, 'tcx> {
     }
 
     fn reject_unsafe(&mut self, text: &str, span: Span) {
-        if !self.standard {
+        if !self.standard && !self.graph.is_of_standard_macro(span) {
             self.facts.report(Kind::Unsafe, text, span);
         }
     }
@@ -256,6 +318,7 @@ pub(crate) fn call<'tcx>(
     };
     if !is_safe
         && caller.is_some_and(|caller| !caller.standard)
+        && !graph.is_of_standard_macro(span)
         && !(graph.is_standard(def.krate) && summary::is_inserted(&graph.path(def)))
     {
         let text = format!("calls the unsafe `{}`", tcx.def_path_str(def));
@@ -268,6 +331,16 @@ pub(crate) fn call<'tcx>(
         );
         return facts.report(Kind::Dynamic, text, span);
     };
+    if caller.is_some_and(|caller| !caller.standard) && graph.is_standard(def.krate) {
+        let path = graph.path(callee.def_id());
+        if summary::is_check(&path) {
+            facts.stop("may panic at a check of the program", span);
+        }
+        if path.starts_with("core::ptr::") || args.types().any(|ty| graph.shows_pointer(ty)) {
+            let text = format!("may use an address (`{}`)", tcx.def_path_str(def));
+            facts.report(Kind::Address, text, span);
+        }
+    }
     if let InstanceKind::Virtual(..) = callee.def
         && caller.is_some_and(|caller| caller.values)
     {
@@ -333,6 +406,15 @@ impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {
                         self.facts.calls.push((Instance::new_raw(*def, args), span));
                     }
                     _ => {}
+                }
+            }
+            Rvalue::Cast(CastKind::PointerExposeProvenance, ..) if !self.standard => {
+                self.facts.report(Kind::Address, "uses the address of a value", span);
+            }
+            Rvalue::BinaryOp(_, operands) if !self.standard => {
+                let ty = self.exact(operands.0.ty(self.body, tcx));
+                if let ty::RawPtr(..) | ty::FnPtr(..) = ty.kind() {
+                    self.facts.report(Kind::Address, "compares addresses", span);
                 }
             }
             Rvalue::WrapUnsafeBinder(..) => self.reject_unsafe("wraps an unsafe binder", span),

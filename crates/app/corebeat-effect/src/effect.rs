@@ -38,8 +38,14 @@ pub(crate) enum Kind {
     Count,
     /// A memory allocator of the program.
     Allocator,
-    /// A panic that is caught, and hooks of panics.
+    /// A panic that is caught.
     Catch,
+    /// The hook of panics.
+    Hook,
+    /// The place or the name of code as a value.
+    Location,
+    /// The address of a value as a value.
+    Address,
     /// Unsafe code without a reviewed summary.
     Unsafe,
     /// A foreign function.
@@ -56,6 +62,14 @@ impl Kind {
     /// Whether code with this effect could do anything, also change memory that other code reads.
     pub(crate) fn is_opaque(self) -> bool {
         matches!(self, Kind::Unsafe | Kind::Foreign | Kind::Dynamic | Kind::Unknown | Kind::Async)
+    }
+
+    /// Whether code with this effect must not be in a closure of the rewritten program, although it
+    /// keeps its thread and its order: its closure has another name, place and stack frame, and the
+    /// runtime handles panics around it.
+    pub(crate) fn is_confined(self) -> bool {
+        self.is_opaque()
+            || matches!(self, Kind::Catch | Kind::Hook | Kind::Location | Kind::Address)
     }
 }
 
@@ -75,6 +89,10 @@ pub(crate) struct Effects {
     pub(crate) findings: Vec<Finding>,
     /// The nearest place that may panic.
     pub(crate) panic: Option<Place>,
+    /// The nearest place at which the program itself decides that the call does not return.
+    pub(crate) stop: Option<Place>,
+    /// The nearest loop or recursion whose bound is not known.
+    pub(crate) unbounded: Option<Place>,
     /// Whether it contains a loop or recursion, and code outside the standard library.
     pub(crate) is_work: bool,
 }
@@ -92,10 +110,17 @@ impl Effects {
         self.findings.iter().find(|finding| !crate::fault::ignores(finding.kind))
     }
 
-    /// The nearest effect that could do anything.
-    pub(crate) fn opaque(&self) -> Option<&Finding> {
+    /// The nearest effect that must not be in a closure of the rewritten program.
+    pub(crate) fn confined(&self) -> Option<&Finding> {
         self.findings
             .iter()
-            .find(|finding| finding.kind.is_opaque() && !crate::fault::ignores(finding.kind))
+            .find(|finding| finding.kind.is_confined() && !crate::fault::ignores(finding.kind))
+    }
+
+    /// The nearest place at which the program itself ends the call, or the process.
+    pub(crate) fn end(&self) -> Option<Place> {
+        let process = self.findings.iter().find(|finding| finding.kind == Kind::Process);
+        let process = process.map(|f| Place { text: f.text.clone(), span: f.span });
+        process.or_else(|| self.stop.clone())
     }
 }

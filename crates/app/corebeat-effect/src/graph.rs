@@ -11,9 +11,7 @@ use rustc_data_structures::fx::{FxHashMap, FxHashSet};
 use rustc_hir::def::DefKind;
 use rustc_hir::def_id::{CrateNum, DefId, LOCAL_CRATE};
 use rustc_middle::mir;
-use rustc_middle::ty::{
-    self, EarlyBinder, Instance, InstanceKind, Ty, TyCtxt, TypeVisitableExt, TypingEnv,
-};
+use rustc_middle::ty::{self, EarlyBinder, Instance, InstanceKind, Ty, TyCtxt, TypingEnv};
 use rustc_span::{DUMMY_SP, Span};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -28,6 +26,10 @@ pub(crate) struct Facts<'tcx> {
     pub(crate) panic: Option<Place>,
     pub(crate) calls: Vec<(Instance<'tcx>, Span)>,
     pub(crate) has_loop: bool,
+    /// A place at which the program itself decides not to return.
+    pub(crate) stop: Option<Place>,
+    /// A loop whose bound is not known.
+    pub(crate) unbounded: Option<Place>,
 }
 
 impl<'tcx> Facts<'tcx> {
@@ -35,11 +37,25 @@ impl<'tcx> Facts<'tcx> {
         self.findings.push(Finding { kind, text: text.into(), span });
     }
 
+    pub(crate) fn stop(&mut self, text: &str, span: Span) {
+        if self.stop.is_none() {
+            self.stop = Some(Place { text: text.into(), span });
+        }
+    }
+
     pub(crate) fn may_panic(&mut self, text: &str, span: Span) {
         if self.panic.is_none() {
             self.panic = Some(Place { text: text.into(), span });
         }
     }
+}
+
+/// What a cycle of calls consists of.
+enum Cycle {
+    /// Functions of the program.
+    Calls,
+    /// Destructors of a recursive type.
+    Destructors,
 }
 
 /// The call graph of the crate and of the crates that it uses, built on demand.
@@ -95,6 +111,13 @@ impl<'tcx> Graph<'tcx> {
         })
     }
 
+    /// Whether a macro of the standard library has made this code. The arguments of the macro do
+    /// not count.
+    pub(crate) fn is_of_standard_macro(&mut self, span: Span) -> bool {
+        let made_by = span.ctxt().outer_expn_data().macro_def_id;
+        made_by.is_some_and(|made_by| self.is_standard(made_by.krate))
+    }
+
     /// The path of a function without the implementations on it.
     pub(crate) fn path(&self, def: DefId) -> String {
         let mut path = self.tcx.crate_name(def.krate).to_string();
@@ -132,6 +155,7 @@ impl<'tcx> Graph<'tcx> {
         let mut effects = Effects::default();
         let mut queue: VecDeque<(Instance<'tcx>, Span)> = roots.into_iter().collect();
         let mut seen: FxHashSet<Instance<'tcx>> = queue.iter().map(|(node, _)| *node).collect();
+        let first = queue.front().map(|(_, span)| *span);
         let (mut loops, mut own) = (false, false);
         while let Some((node, from)) = queue.pop_front() {
             if seen.len() > MOST_NODES {
@@ -151,6 +175,13 @@ impl<'tcx> Graph<'tcx> {
             if let (None, Some(panic)) = (&effects.panic, &facts.panic) {
                 effects.panic = Some(Place { text: panic.text.clone(), span: at(panic.span) });
             }
+            for (known, new) in
+                [(&mut effects.stop, &facts.stop), (&mut effects.unbounded, &facts.unbounded)]
+            {
+                if let (None, Some(place)) = (&known, new) {
+                    *known = Some(Place { text: place.text.clone(), span: at(place.span) });
+                }
+            }
             loops |= facts.has_loop;
             own |=
                 !self.is_standard(node.def_id().krate) && matches!(node.def, InstanceKind::Item(_));
@@ -162,32 +193,54 @@ impl<'tcx> Graph<'tcx> {
                 }
             }
         }
-        effects.is_work = loops && own || self.is_cyclic(&seen);
+        let cycle = self.cycle(&seen);
+        effects.is_work = loops && own || matches!(cycle, Some(Cycle::Calls));
+        if let (None, Some(_)) = (&effects.unbounded, cycle) {
+            let text = "is recursive".into();
+            effects.unbounded = Some(Place { text, span: first.unwrap_or(DUMMY_SP) });
+        }
         effects
     }
 
-    /// Whether functions outside the standard library call each other in a cycle.
-    fn is_cyclic(&mut self, nodes: &FxHashSet<Instance<'tcx>>) -> bool {
-        let own: Vec<Instance<'tcx>> =
-            nodes.iter().copied().filter(|node| !self.is_standard(node.def_id().krate)).collect();
-        // Removes functions that call none of the rest, until none is left or all have callees.
-        let mut rest: FxHashSet<Instance<'tcx>> = own.into_iter().collect();
-        loop {
-            let leaves: Vec<Instance<'tcx>> = rest
-                .iter()
-                .copied()
-                .filter(|node| {
-                    let facts = self.facts.get(&(*node, self.env.param_env));
-                    !facts.is_some_and(|f| f.calls.iter().any(|(callee, _)| rest.contains(callee)))
-                })
-                .collect();
-            if leaves.is_empty() {
-                return !rest.is_empty();
-            }
-            for leaf in leaves {
-                rest.remove(&leaf);
+    /// A cycle of calls with a part outside the standard library. Its own cycles are bounded by
+    /// the sizes of collections.
+    fn cycle(&mut self, nodes: &FxHashSet<Instance<'tcx>>) -> Option<Cycle> {
+        let list: Vec<Instance<'tcx>> = nodes.iter().copied().collect();
+        let number: FxHashMap<Instance<'tcx>, usize> =
+            list.iter().enumerate().map(|(i, node)| (*node, i)).collect();
+        let mut callees: Vec<Vec<usize>> = Vec::with_capacity(list.len());
+        let mut callers: Vec<Vec<usize>> = vec![Vec::new(); list.len()];
+        for (i, node) in list.iter().enumerate() {
+            let facts = self.facts.get(&(*node, self.env.param_env));
+            let calls = facts.into_iter().flat_map(|facts| &facts.calls);
+            let to: Vec<usize> = calls.filter_map(|(to, _)| number.get(to).copied()).collect();
+            to.iter().for_each(|&to| callers[to].push(i));
+            callees.push(to);
+        }
+        // Functions that call none of the rest are in no cycle, nor are those that none calls.
+        let mut is_left = vec![true; list.len()];
+        for (from, to) in [(&callees, &callers), (&callers, &callees)] {
+            let count = |i: usize| from[i].iter().filter(|&&other| is_left[other]).count();
+            let mut open: Vec<usize> = (0..list.len()).map(count).collect();
+            let mut ends: Vec<usize> =
+                (0..list.len()).filter(|&i| is_left[i] && open[i] == 0).collect();
+            while let Some(end) = ends.pop() {
+                is_left[end] = false;
+                for &other in &to[end] {
+                    open[other] -= 1;
+                    if is_left[other] && open[other] == 0 {
+                        ends.push(other);
+                    }
+                }
             }
         }
+        let rest: Vec<Instance<'tcx>> =
+            list.into_iter().zip(is_left).filter(|(_, left)| *left).map(|(node, _)| node).collect();
+        if rest.iter().any(|node| !self.is_standard(node.def_id().krate)) {
+            return Some(Cycle::Calls);
+        }
+        let is_glue = |node: &Instance<'_>| matches!(node.def, InstanceKind::DropGlue(..));
+        rest.iter().any(is_glue).then_some(Cycle::Destructors)
     }
 
     /// All functions that these functions reach; `None` if there are too many.
@@ -261,7 +314,9 @@ impl<'tcx> Graph<'tcx> {
             InstanceKind::ThreadLocalShim(_) => {
                 facts.report(Kind::ThreadLocal, "uses a thread-local variable", DUMMY_SP);
             }
-            InstanceKind::FnPtrAddrShim(..) => {}
+            InstanceKind::FnPtrAddrShim(..) => {
+                facts.report(Kind::Address, "uses the address of a function", DUMMY_SP);
+            }
             InstanceKind::ConstructCoroutineInClosureShim { .. }
             | InstanceKind::FutureDropPollShim(..)
             | InstanceKind::AsyncDropGlueCtorShim(..)
@@ -284,7 +339,13 @@ impl<'tcx> Graph<'tcx> {
                 facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);
                 return self.handed_over(node, facts);
             }
-            Summary::Panics => return facts.may_panic("may panic", DUMMY_SP),
+            Summary::Panics => {
+                // The destructor of the value that the panic carries runs later.
+                for ty in node.args.types() {
+                    facts.calls.extend(self.drop_of(ty, DUMMY_SP));
+                }
+                return facts.may_panic("may panic", DUMMY_SP);
+            }
             Summary::Pure => {
                 facts.may_panic(&format!("may panic in {}", name()), DUMMY_SP);
                 return;
@@ -441,17 +502,21 @@ impl<'tcx> Graph<'tcx> {
         self.tcx.try_normalize_erasing_regions(self.env, ty).unwrap_or(plain)
     }
 
-    /// Whether values of this type may hold a mutable reference or a raw pointer.
+    /// Whether values of this type may hold a mutable reference. Raw pointers do not count: unsafe
+    /// code, which writes through them, is reported, or belongs to a collection that owns the
+    /// memory.
     pub(crate) fn may_write(&self, ty: Ty<'tcx>) -> bool {
-        self.holds(ty, &mut FxHashSet::default(), &|ty| {
+        self.holds(ty, false, &mut FxHashSet::default(), &|ty| {
             matches!(ty.kind(), ty::Ref(_, _, ty::Mutability::Mut))
                 || matches!(ty.kind(), ty::Dynamic(..) | ty::Param(_) | ty::Alias(..))
         })
     }
 
+    /// Whether a type or its parts pass the test. `through`: parts behind references count.
     fn holds(
         &self,
         ty: Ty<'tcx>,
+        through: bool,
         seen: &mut FxHashSet<Ty<'tcx>>,
         test: &dyn Fn(Ty<'tcx>) -> bool,
     ) -> bool {
@@ -463,30 +528,59 @@ impl<'tcx> Graph<'tcx> {
         }
         match *ty.kind() {
             ty::Adt(adt, args) => {
-                args.types().any(|arg| self.holds(arg, seen, test))
+                args.types().any(|arg| self.holds(arg, through, seen, test))
                     || adt.all_fields().any(|field| {
                         let ty = EarlyBinder::bind(field.ty(self.tcx, args).skip_norm_wip());
-                        self.holds(self.normal(ty), seen, test)
+                        self.holds(self.normal(ty), through, seen, test)
                     })
             }
-            ty::Tuple(parts) => parts.iter().any(|part| self.holds(part, seen, test)),
+            ty::Tuple(parts) => parts.iter().any(|part| self.holds(part, through, seen, test)),
             ty::Closure(_, args) => {
-                args.as_closure().upvar_tys().iter().any(|part| self.holds(part, seen, test))
+                let mut parts = args.as_closure().upvar_tys().iter();
+                parts.any(|part| self.holds(part, through, seen, test))
             }
-            ty::Array(element, _) | ty::Slice(element) => self.holds(element, seen, test),
+            ty::Array(element, _) | ty::Slice(element) => self.holds(element, through, seen, test),
+            ty::Ref(_, to, _) | ty::RawPtr(to, _) if through => self.holds(to, through, seen, test),
             // Behind a shared reference nothing can be written.
             _ => false,
         }
     }
 
-    /// Whether a type mentions a formatter, which holds a trait object that no type shows.
+    /// Whether a type has a formatter in it, which holds a trait object that no type shows.
     pub(crate) fn holds_formatter(&self, ty: Ty<'tcx>) -> bool {
-        ty.walk().any(|part| {
-            part.as_type().and_then(|ty| ty.ty_adt_def()).is_some_and(|adt| {
+        self.holds(ty, true, &mut FxHashSet::default(), &|ty| {
+            ty.ty_adt_def().is_some_and(|adt| {
                 self.tcx.lang_items().get(rustc_hir::LangItem::FormatArguments) == Some(adt.did())
-                    || self.path(adt.did()) == "core::fmt::Formatter"
+                    || self.path(adt.did()).starts_with("core::fmt::")
+                        && self.path(adt.did()) != "core::fmt::Error"
             })
         })
+    }
+
+    /// Whether a type shows a raw pointer or a pointer to a function.
+    pub(crate) fn shows_pointer(&self, ty: Ty<'tcx>) -> bool {
+        let mut parts = ty.walk();
+        while let Some(part) = parts.next() {
+            match part.as_type().map(Ty::kind) {
+                Some(ty::RawPtr(..) | ty::FnPtr(..)) => return true,
+                Some(ty::Adt(adt, _)) if self.path(adt.did()).starts_with("core::ptr::") => {
+                    return true;
+                }
+                Some(ty::Closure(..)) => parts.skip_current_subtree(),
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Whether an iterator ends after a number of steps that its creation fixes.
+    pub(crate) fn is_finite(&mut self, ty: Ty<'tcx>) -> bool {
+        let ty::Adt(adt, args) = *ty.kind() else { return false };
+        let is_known =
+            self.is_standard(adt.did().krate) && summary::is_finite(&self.path(adt.did()));
+        // The arguments of adapters are iterators, those of others are elements.
+        let is_adapter = self.path(adt.did()).starts_with("core::iter::");
+        is_known && (!is_adapter || args.types().all(|inner| self.is_finite(inner)))
     }
 
     /// Whether a value of this type shows that it holds a trait object or a pointer to a function.
@@ -494,6 +588,11 @@ impl<'tcx> Graph<'tcx> {
         let mut parts = ty.walk();
         while let Some(part) = parts.next() {
             match part.as_type().map(Ty::kind) {
+                // The one method of `Any` has one implementation.
+                Some(ty::Dynamic(predicates, ..))
+                    if predicates
+                        .principal_def_id()
+                        .is_some_and(|of| self.path(of) == "core::any::Any") => {}
                 Some(ty::Dynamic(..) | ty::FnPtr(..)) => return true,
                 // The arguments of a closure contain its signature as a pointer to a function.
                 Some(ty::Closure(_, args)) => {
@@ -513,11 +612,6 @@ impl<'tcx> Graph<'tcx> {
 fn is_allocator(tcx: TyCtxt<'_>, def: DefId) -> bool {
     let name = tcx.item_name(def);
     name.as_str().starts_with("__rust_") || name.as_str().starts_with("__rdl_")
-}
-
-/// Whether a type mentions parameters, so that calls through their traits are not resolved.
-pub(crate) fn is_generic<'tcx>(node: Instance<'tcx>) -> bool {
-    node.args.has_param()
 }
 
 /// The body of a function of this crate, if it has one.

@@ -33,6 +33,7 @@ extern crate rustc_driver;
 extern crate rustc_errors;
 extern crate rustc_hir;
 extern crate rustc_interface;
+extern crate rustc_lexer;
 extern crate rustc_middle;
 extern crate rustc_span;
 
@@ -63,6 +64,8 @@ fn configure(config: &mut Config) {
     config.opts.unstable_opts.always_encode_mir = true;
     // Without the checks of pointers that debug builds add: they look like unsafe code.
     config.opts.unstable_opts.ub_checks = Some(false);
+    // The profile of the analysis may lack the checks that the profile of the program has.
+    config.opts.cg.overflow_checks = Some(true);
 }
 
 /// Analyses the crate after the compiler has checked it.
@@ -118,7 +121,8 @@ impl Callbacks for Plain {
 }
 
 /// Options of `rustc` for dependencies.
-const KEEP_MIR: [&str; 3] = ["-Zalways-encode-mir", "-Zmir-opt-level=0", "-Zub-checks=no"];
+const KEEP_MIR: [&str; 4] =
+    ["-Zalways-encode-mir", "-Zmir-opt-level=0", "-Zub-checks=no", "-Coverflow-checks=yes"];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();

@@ -8,15 +8,19 @@
 //!    besides memory that it owns or borrows. The first may have effects, which then keep their
 //!    order, unless they are opaque. Iterations of a loop have none.
 //!    The first of two operands of an expression has none, because its temporaries end earlier.
+//!    No region has code that shows the closure around it (the place or name of code, addresses)
+//!    or that handles panics. The values that the first one takes are dropped without effects.
 //! 2. If the first region may panic, the second leaves no trace: it writes only memory that no code
 //!    reads after the panic, and its result has a destructor without effects. The runtime passes on
 //!    the first panic in the order of the sequential program.
+//! 3. If the first region decides not to return, the second has only loops with known bounds.
+//! 4. If the second region may panic, the program has no hook of panics.
 
 use crate::effect::{Effects, Place};
 use crate::fault;
 use crate::graph::Graph;
 use crate::trial::Site;
-use crate::unwinding;
+use crate::unwinding::{self, Program};
 use rustc_hir::def_id::DefId;
 use rustc_middle::hir::place::{PlaceBase, ProjectionKind};
 use rustc_middle::ty::{self, GenericArgsRef, Instance, Ty, UpvarCapture};
@@ -35,8 +39,8 @@ impl Refusal {
     }
 }
 
-/// Whether any code reads memory after a panic: computed once for a crate.
-pub(crate) type Observer = Option<Option<String>>;
+/// What the program does with panics: computed once for a crate.
+pub(crate) type Observer = Option<Program>;
 
 /// Judges a call of a function of the runtime with these type arguments.
 pub(crate) fn judge<'tcx>(
@@ -47,7 +51,7 @@ pub(crate) fn judge<'tcx>(
     site: &Site,
     span: Span,
     observer: &mut Observer,
-) -> Result<(), Refusal> {
+) -> Result<Option<String>, Refusal> {
     let shown = &site.shown;
     let types: Vec<Ty<'tcx>> = args.types().collect();
     match (name, &types[..]) {
@@ -66,15 +70,24 @@ pub(crate) fn judge<'tcx>(
                 let text = format!("`{first_shown}` {}", finding.text);
                 return Err(Refusal::new(text, finding.span));
             }
-            let Some(panic) = a.panic else { return Ok(()) };
+            taken(graph, *first, first_shown, span)?;
+            let assumed = b.unbounded.as_ref().map(|_| {
+                format!(
+                    "`{second_shown}` ends, and does not overflow its stack, also where \
+                     `{first_shown}` panics or does not return"
+                )
+            });
             if fault::is_planted("panic") {
-                return Ok(());
+                return Ok(assumed);
             }
+            hook(graph, owner, &b, second_shown, observer)?;
+            bounded(&a, first_shown, &b, second_shown)?;
+            let Some(panic) = a.panic else { return Ok(assumed) };
             discarded(graph, *result, second_shown, &panic, span)?;
             for capture in written(graph, owner, *second) {
                 hidden(graph, owner, &capture, second_shown, first_shown, &panic, observer)?;
             }
-            Ok(())
+            Ok(assumed)
         }
         ("map", [items, _, function])
         | ("for_each", [items, function])
@@ -85,10 +98,18 @@ pub(crate) fn judge<'tcx>(
                 let text = format!("`{shown}` {}", finding.text);
                 return Err(Refusal::new(text, finding.span));
             }
-            let Some(panic) = effects.panic else { return Ok(()) };
+            let assumed = effects.unbounded.as_ref().map(|_| {
+                format!(
+                    "`{shown}` ends, and does not overflow its stack, also in iterations behind \
+                     one that panics or does not return"
+                )
+            });
             if fault::is_planted("panic") {
-                return Ok(());
+                return Ok(assumed);
             }
+            hook(graph, owner, &effects, shown, observer)?;
+            bounded(&effects, shown, &effects, shown)?;
+            let Some(panic) = effects.panic else { return Ok(assumed) };
             if name == "map" {
                 discarded(graph, types[1], shown, &panic, span)?;
             }
@@ -100,7 +121,7 @@ pub(crate) fn judge<'tcx>(
                 );
                 return Err(Refusal::new(text, panic.span));
             }
-            Ok(())
+            Ok(assumed)
         }
         _ => Err(Refusal::new("is not a known form".into(), span)),
     }
@@ -138,10 +159,61 @@ pub(crate) fn pair(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Re
         let text = format!("`{b_shown}` {}{also}", finding.text);
         return Err(Refusal::new(text, finding.span));
     }
-    match a.opaque() {
+    match a.confined() {
         Some(finding) => Err(Refusal::new(format!("`{a_shown}` {}", finding.text), finding.span)),
         None => Ok(()),
     }
+}
+
+/// Checks that values that the first region takes are dropped without effects: a call drops some of
+/// them later than its closure does.
+fn taken<'tcx>(
+    graph: &mut Graph<'tcx>,
+    closure: Ty<'tcx>,
+    shown: &str,
+    span: Span,
+) -> Result<(), Refusal> {
+    let ty::Closure(_, args) = *closure.kind() else { return Ok(()) };
+    for ty in args.as_closure().upvar_tys() {
+        let drop = graph.drop_of(ty, span);
+        let effects = graph.effects(drop);
+        let reason = match (effects.first(), &effects.panic) {
+            (Some(finding), _) => &finding.text,
+            (None, Some(panic)) if effects.stop.is_some() => &panic.text,
+            _ => continue,
+        };
+        let text = format!("`{shown}` takes a value, whose destructor {reason}");
+        return Err(Refusal::new(text, span));
+    }
+    Ok(())
+}
+
+/// Checks that no hook of the program runs on another thread.
+fn hook(
+    graph: &mut Graph<'_>,
+    owner: DefId,
+    effects: &Effects,
+    shown: &str,
+    program: &mut Observer,
+) -> Result<(), Refusal> {
+    let Some(panic) = &effects.panic else { return Ok(()) };
+    match search(graph, owner, program).hook {
+        Some(reason) => {
+            let text = format!(
+                "`{shown}` {}, and a hook of panics would run on another thread: {reason}",
+                panic.text
+            );
+            Err(Refusal::new(text, panic.span))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that the second region ends if the first decides not to return: the runtime might wait.
+fn bounded(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Result<(), Refusal> {
+    let (Some(end), Some(unbounded)) = (a.end(), &b.unbounded) else { return Ok(()) };
+    let text = format!("`{a_shown}` {}, and `{b_shown}` {}", end.text, unbounded.text);
+    Err(Refusal::new(text, end.span))
 }
 
 /// Checks that a result whose turn never comes is dropped without effects.
@@ -247,10 +319,15 @@ fn hidden<'tcx>(
     }
 }
 
-fn observe(graph: &mut Graph<'_>, owner: DefId, observer: &mut Observer) -> Option<String> {
-    if observer.is_none() {
-        *observer = Some(unwinding::observer(graph));
-        graph.enter(owner);
+fn observe(graph: &mut Graph<'_>, owner: DefId, program: &mut Observer) -> Option<String> {
+    search(graph, owner, program).observer
+}
+
+fn search(graph: &mut Graph<'_>, owner: DefId, program: &mut Observer) -> Program {
+    if let Some(known) = program {
+        return known.clone();
     }
-    observer.clone().flatten()
+    let found = unwinding::search(graph);
+    graph.enter(owner);
+    program.insert(found).clone()
 }

@@ -24,6 +24,8 @@ struct Proposal<'tcx> {
     refusal: Option<(String, Option<Span>)>,
     /// Its rewritten form has compiled and passed the analysis.
     is_accepted: bool,
+    /// What its acceptance assumes.
+    assumed: Option<String>,
 }
 
 impl Proposal<'_> {
@@ -44,7 +46,7 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
             continue;
         }
         let refusal = general.clone().map(|text| (text, None)).or(refusal);
-        proposals.push(Proposal { candidate, refusal, is_accepted: false });
+        proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: None });
     }
     let mut round = 0;
     while proposals.iter().any(Proposal::is_open) {
@@ -250,13 +252,16 @@ fn attempt_all(tcx: TyCtxt<'_>, args: &[String], proposals: &mut [Proposal<'_>],
     };
     match attempt::run(plan, args) {
         Ok(verdicts) => {
-            for Verdict { number, reason, place } in verdicts {
+            for Verdict { number, reason, place, assumed } in verdicts {
                 let proposal = &mut proposals[number];
                 match reason {
                     Some(text) => {
                         proposal.refusal = Some((text, place.as_ref().and_then(origin)));
                     }
-                    None => proposal.is_accepted = true,
+                    None => {
+                        proposal.is_accepted = true;
+                        proposal.assumed = assumed;
+                    }
                 }
             }
             refuse(proposals, "the rewritten code is never compiled");
@@ -362,6 +367,9 @@ fn report(tcx: TyCtxt<'_>, proposal: &Proposal<'_>) {
             let mut warning = tcx.dcx().struct_span_warn(candidate.span, title);
             for part in candidate.parts.iter().filter(|_| candidate.parts.len() > 1) {
                 warning.span_label(part.expr.span, "runs at the same time as the other");
+            }
+            if let Some(assumed) = &proposal.assumed {
+                warning.note(format!("assumed: {assumed}"));
             }
             warning.span_suggestion_verbose(
                 candidate.span,

@@ -23,6 +23,10 @@ const ORDERED: &[(&str, Kind, &str)] = &[
     ("std::sync::once_lock", Kind::Once, "initialises or reads a `OnceLock`"),
     ("std::sync::lazy_lock", Kind::Once, "initialises or reads a `LazyLock`"),
     ("std::sync", Kind::Lock, "synchronises with other threads"),
+    ("core::any", Kind::Location, "uses the name or the identity of a type"),
+    ("core::panic::location::caller", Kind::Location, "uses its place in the source"),
+    ("core::fmt::rt::new_pointer", Kind::Address, "formats an address"),
+    ("core::fmt::pointer_fmt_inner", Kind::Address, "formats an address"),
     ("core::cell::once", Kind::Once, "initialises or reads a `OnceCell`"),
     ("core::cell::lazy", Kind::Once, "initialises or reads a `LazyCell`"),
     ("core::cell", Kind::Cell, "uses a cell, which changes behind a shared reference"),
@@ -50,15 +54,16 @@ const ORDERED: &[(&str, Kind, &str)] = &[
     ("std::hash::random::new", Kind::Random, "draws random keys"),
     ("std::hash::random::default", Kind::Random, "draws random keys"),
     ("std::random", Kind::Random, "draws random numbers"),
-    ("std::panic", Kind::Catch, "catches panics, or changes their hook"),
-    ("std::panicking::set_hook", Kind::Catch, "changes the hook of panics"),
-    ("std::panicking::take_hook", Kind::Catch, "changes the hook of panics"),
-    ("std::panicking::update_hook", Kind::Catch, "changes the hook of panics"),
+    ("std::panic", Kind::Catch, "catches panics, or changes what they do"),
+    ("std::panicking::set_hook", Kind::Hook, "changes the hook of panics"),
+    ("std::panicking::take_hook", Kind::Hook, "changes the hook of panics"),
+    ("std::panicking::update_hook", Kind::Hook, "changes the hook of panics"),
     ("std::panicking::catch_unwind", Kind::Catch, "catches panics"),
     ("std::panicking::try", Kind::Catch, "catches panics"),
     ("std::backtrace", Kind::Process, "reads the stack"),
     ("std::alloc", Kind::Allocator, "uses the allocator"),
     ("std::os", Kind::File, "uses the operating system"),
+    ("std::sys::thread_local", Kind::ThreadLocal, "uses a thread-local variable"),
     ("std::sys", Kind::Unknown, "uses the operating system"),
 ];
 
@@ -87,6 +92,38 @@ const PANICS: &[&str] = &[
     "std::panic::resume_unwind",
     "std::rt::begin_panic",
     "std::rt::panic_fmt",
+];
+
+/// Functions with which a program decides to panic, besides [`PANICS`].
+const CHECKS: &[&str] = &[
+    "core::option::unwrap",
+    "core::option::expect",
+    "core::result::unwrap",
+    "core::result::expect",
+    "core::result::unwrap_err",
+    "core::result::expect_err",
+];
+
+/// Iterators that end, also those that end if their type arguments do.
+const FINITE: &[&str] = &[
+    "core::slice::iter",
+    "core::array::iter",
+    "core::str::iter",
+    "core::option",
+    "core::ops::range::Range",
+    "core::ops::range::RangeInclusive",
+    "core::iter::adapters::enumerate",
+    "core::iter::adapters::rev",
+    "core::iter::adapters::zip",
+    "core::iter::adapters::chain",
+    "core::iter::adapters::copied",
+    "core::iter::adapters::cloned",
+    "core::iter::adapters::skip",
+    "core::iter::adapters::step_by",
+    "alloc::vec::into_iter",
+    "alloc::collections::btree",
+    "alloc::collections::vec_deque",
+    "std::collections::hash",
 ];
 
 /// Beginnings of names of intrinsics that do not only compute.
@@ -138,6 +175,16 @@ pub(crate) fn of(path: &str, has_mir: bool) -> Summary {
     if computes && !has_mir { Summary::Pure } else { Summary::Read }
 }
 
+/// Whether a call of this function is a check of the program that may panic.
+pub(crate) fn is_check(path: &str) -> bool {
+    PANICS.iter().chain(CHECKS).any(|function| is_within(path, function))
+}
+
+/// Whether the iterators at this path end if those in their type arguments do.
+pub(crate) fn is_finite(path: &str) -> bool {
+    FINITE.iter().any(|module| is_within(path, module))
+}
+
 /// Whether the compiler itself inserts calls of this unsafe function.
 pub(crate) fn is_inserted(path: &str) -> bool {
     INSERTED.iter().any(|module| is_within(path, module))
@@ -148,11 +195,23 @@ pub(crate) fn of_intrinsic(name: &str) -> Option<Kind> {
     INTRINSICS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, kind)| *kind)
 }
 
+/// Whether `derive(Debug)` calls this function, with trait objects that it makes at the call.
+pub(crate) fn is_derived(path: &str) -> bool {
+    let name = path.strip_prefix("core::fmt::debug_");
+    name.is_some_and(|name| name.ends_with("_finish"))
+}
+
 /// Whether a crate of the standard library may call functions that it receives as values: pointers
-/// to functions, and methods of trait objects. The analysis adds the targets where the values are
-/// created, and reports calls from other crates that pass such values.
+/// to functions, and methods of trait objects. The analysis reports calls from other crates that
+/// pass such values.
 pub(crate) fn may_call_values(crate_name: &str) -> bool {
     matches!(crate_name, "core" | "alloc")
+}
+
+/// Whether a function without type arguments at this path calls trait objects and pointers to
+/// functions that only formatting creates. The analysis adds the targets where they are created.
+pub(crate) fn formats(path: &str) -> bool {
+    is_within(path, "core::fmt")
 }
 
 #[cfg(test)]

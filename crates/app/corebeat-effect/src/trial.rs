@@ -86,6 +86,8 @@ pub(crate) struct Verdict {
     pub(crate) reason: Option<String>,
     /// A place that explains the reason: bytes of a changed file.
     pub(crate) place: Option<(PathBuf, u32, u32)>,
+    /// What the judgement assumes, as a sentence.
+    pub(crate) assumed: Option<String>,
 }
 
 impl Plan {
@@ -162,11 +164,11 @@ pub(crate) fn judge(tcx: TyCtxt<'_>, plan: &Plan) -> Vec<Verdict> {
                 terminator.source_info.span,
                 &mut observer,
             );
-            let (reason, place) = match verdict {
-                Ok(()) => (None, None),
-                Err(why) => (Some(why.text), why.span.and_then(|span| bytes(tcx, span))),
+            let (reason, place, assumed) = match verdict {
+                Ok(assumed) => (None, None, assumed),
+                Err(why) => (Some(why.text), why.span.and_then(|span| bytes(tcx, span)), None),
             };
-            let verdict = Verdict { number: site.number, reason, place };
+            let verdict = Verdict { number: site.number, reason, place, assumed };
             // Code in a generic context may be judged twice: the refusal counts.
             let known = verdicts.entry(site.number).or_insert_with(|| verdict.clone());
             if known.reason.is_none() {

@@ -29,14 +29,26 @@ fn cases(kind: &str) -> Vec<PathBuf> {
     cases
 }
 
+/// Arguments for the compiler in the first line of a case: `//@ ARGUMENT..`.
+fn arguments(case: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(case).unwrap();
+    let line = text.lines().next().and_then(|line| line.strip_prefix("//@ ")).unwrap_or_default();
+    let mut arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    if !line.contains("--edition") {
+        arguments.push("--edition=2024".into());
+    }
+    arguments
+}
+
 /// Runs the driver as cargo would, in the folder of the tests.
 fn drive(case: &Path, format: &str, fault: Option<&str>, out: &Path) -> Output {
     let driver = env!("CARGO_BIN_EXE_corebeat-effect");
     let mut command = Command::new(driver);
     command
         .current_dir(folder().join("tests"))
-        .args([driver, "rustc", "--crate-name", "case", "--edition=2024"])
-        .args(["--crate-type", "bin", "--emit=metadata", "-Cdebug-assertions=on"])
+        .args([driver, "rustc", "--crate-name", "case", "--crate-type", "bin"])
+        .args(["--emit=metadata", "-Cdebug-assertions=on"])
+        .args(arguments(case))
         .arg(format!("--error-format={format}"))
         .arg("--out-dir")
         .arg(out)

@@ -7,6 +7,7 @@
 
 use super::{Finder, exit, written};
 use crate::candidate::{Candidate, Pattern, Piece};
+use rustc_hir::def::DefKind;
 use rustc_hir::{BorrowKind, Expr, ExprKind, LoopSource, MatchSource, Mutability, Pat, PatKind};
 use rustc_hir::{StmtKind, StructTailExpr};
 use rustc_middle::ty::{self, Ty};
@@ -35,7 +36,7 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
     }
     let span = written(expr.span)?;
     let items = match iterator.kind {
-        ExprKind::MethodCall(name, of, [], _) if name.ident.as_str() == "iter_mut" => {
+        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, iterator, "iter_mut") => {
             slice(finder, of, Mutability::Mut)?
         }
         ExprKind::AddrOf(BorrowKind::Ref, Mutability::Mut, of) => {
@@ -99,6 +100,17 @@ fn slice<'tcx>(
     Some(vec![Piece::Text(text), Piece::Source(of.span)])
 }
 
+/// Whether a call is one of the slice's own method with this name, not of a trait's.
+fn is_of_slice(finder: &Finder<'_, '_>, call: &Expr<'_>, name: &str) -> bool {
+    let tcx = finder.tcx;
+    finder.typeck.type_dependent_def_id(call.hir_id).is_some_and(|method| {
+        let is_core = tcx.lang_items().sized_trait().is_some_and(|of| of.krate == method.krate);
+        let is_inherent =
+            matches!(tcx.def_kind(tcx.parent(method)), DefKind::Impl { of_trait: false });
+        is_core && is_inherent && tcx.item_name(method).as_str() == name
+    })
+}
+
 fn is_list<'tcx>(finder: &Finder<'_, 'tcx>, ty: Ty<'tcx>) -> bool {
     match *ty.kind() {
         ty::Array(..) | ty::Slice(_) => true,
@@ -115,7 +127,7 @@ fn chain<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Cand
         return None;
     }
     let items = match items.kind {
-        ExprKind::MethodCall(name, of, [], _) if name.ident.as_str() == "iter" => {
+        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, items, "iter") => {
             slice(finder, of, Mutability::Not)?
         }
         _ => range(finder, items)?,

@@ -3,6 +3,7 @@
 
 mod calls;
 mod iteration;
+mod macros;
 mod operands;
 
 use crate::candidate::{Candidate, Part};
@@ -27,12 +28,17 @@ pub(crate) fn find(tcx: TyCtxt<'_>) -> Vec<Candidate<'_>> {
         }
         let body = tcx.hir_body_owned_by(owner);
         let typeck = tcx.typeck(owner);
-        if body.value.span.from_expansion() || typeck.tainted_by_errors.is_some() {
+        if macros::has_made(tcx, owner)
+            || body.value.span.from_expansion()
+            || typeck.tainted_by_errors.is_some()
+        {
             continue;
         }
         let mut finder = Finder { tcx, owner, typeck, found: &mut found };
         finder.visit_expr(body.value);
     }
+    let mut arguments = macros::Arguments::default();
+    found.retain(|candidate| !arguments.contain(tcx, candidate.span));
     found.sort_by_key(|candidate| (candidate.span.lo(), std::cmp::Reverse(candidate.span.hi())));
     found
 }

@@ -22,7 +22,6 @@ fn run(v: &[usize], to: &mut Vec<usize>) -> usize {
 }
 
 fn main() {
-    std::panic::set_hook(Box::new(|_| {}));
     let mut to = Vec::new();
     let result = catch_unwind(AssertUnwindSafe(|| run(&[9], &mut to)));
     println!("{} {to:?}", result.is_err());
