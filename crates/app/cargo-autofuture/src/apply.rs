@@ -21,6 +21,29 @@ struct Saved {
     new: Option<String>,
 }
 
+/// What `--undo` reads.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    /// The rewrite has ended: all new texts are known.
+    is_complete: bool,
+    files: Vec<Saved>,
+}
+
+impl Record {
+    fn write(&self, project: &Project) -> Result<(), Error> {
+        let path = record_path(project);
+        let beside = path.with_extension("json-new");
+        let text = serde_json::to_string(self).map_err(|e| Error::file(&path)(e.into()))?;
+        std::fs::write(&beside, text)
+            .and_then(|()| std::fs::rename(&beside, &path))
+            .map_err(Error::file(&path))
+    }
+}
+
+fn record_path(project: &Project) -> PathBuf {
+    project.folder().join("undo.json")
+}
+
 /// Requires that git has committed all files of the project.
 pub(crate) fn require_clean(project: &Project) -> Result<(), Error> {
     let output = Command::new("git")
@@ -49,28 +72,45 @@ pub(crate) fn apply(
     }
     println!("Patches, one for each candidate: {}", folder.display());
     let manifests: BTreeSet<&Path> = candidates.iter().map(|f| f.manifest.as_path()).collect();
-    let mut saved: Vec<Saved> = Vec::new();
+    let mut record = Record { is_complete: false, files: Vec::new() };
     for path in manifests.iter().copied().chain([project.root.join("Cargo.lock").as_path()]) {
-        saved.push(Saved { path: path.into(), old: std::fs::read_to_string(path).ok(), new: None });
+        record.files.push(Saved { path: path.into(), old: present(path)?, new: None });
     }
-    saved.extend(changes.iter().map(|change| Saved {
+    record.files.extend(changes.iter().map(|change| Saved {
         path: change.path.clone(),
         old: Some(change.old.clone()),
-        new: None,
+        new: Some(change.new.clone()),
     }));
-    let rewritten = rewrite(options, &manifests, &changes);
-    if let Err(error) = rewritten {
-        restore(&saved)?;
-        return Err(error);
+    // Before the first file changes: `--undo` then restores also what an interrupted run leaves.
+    record.write(project)?;
+    if let Err(reason) = rewrite(options, project, &manifests, &changes) {
+        return Err(match restore(&record.files) {
+            Ok(()) => {
+                let path = record_path(project);
+                std::fs::remove_file(&path).map_err(Error::file(&path))?;
+                reason
+            }
+            Err(failed) => {
+                Error::NotRestored { reason: Box::new(reason), failed: Box::new(failed) }
+            }
+        });
     }
-    for file in &mut saved {
-        file.new = std::fs::read_to_string(&file.path).ok();
+    for file in &mut record.files {
+        file.new = present(&file.path)?;
     }
-    let record = project.folder().join("undo.json");
-    let text = serde_json::to_string(&saved).unwrap_or_default();
-    std::fs::write(&record, text).map_err(Error::file(&record))?;
+    record.is_complete = true;
+    record.write(project)?;
     println!("{} candidates applied; --undo restores the files", candidates.len());
     Ok(())
+}
+
+/// The text of a file, or `None` if there is none.
+fn present(path: &Path) -> Result<Option<String>, Error> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::file(path)(e)),
+    }
 }
 
 /// Writes a patch for each candidate alone, against the present files.
@@ -99,11 +139,14 @@ fn write_patches(project: &Project, candidates: &[&Finding]) -> Result<PathBuf, 
 /// Writes the files, adds the dependency, and compiles the result.
 fn rewrite(
     options: &Options,
+    project: &Project,
     manifests: &BTreeSet<&Path>,
     changes: &[Change],
 ) -> Result<(), Error> {
     for manifest in manifests {
-        depend(options, manifest)?;
+        if !project.has_runtime(manifest) {
+            depend(options, manifest)?;
+        }
     }
     for change in changes {
         replace(&change.path, &change.new)?;
@@ -127,10 +170,6 @@ fn first_error(text: &[u8]) -> String {
 
 /// Adds the dependency to a Cargo.toml that does not have it.
 fn depend(options: &Options, manifest: &Path) -> Result<(), Error> {
-    let text = std::fs::read_to_string(manifest).map_err(Error::file(manifest))?;
-    if text.lines().any(|line| line.trim_start().starts_with("corebeat-future")) {
-        return Ok(());
-    }
     let folder = match &options.future_path {
         Some(folder) => folder.clone(),
         None => PathBuf::from(FUTURE),
@@ -150,34 +189,58 @@ fn depend(options: &Options, manifest: &Path) -> Result<(), Error> {
     }
 }
 
-/// Restores the files before the rewrite.
+/// Restores the files before the rewrite, all that can be restored.
 fn restore(saved: &[Saved]) -> Result<(), Error> {
+    let mut failed = Ok(());
     for file in saved {
-        match &file.old {
-            Some(old) if std::fs::read_to_string(&file.path).is_ok_and(|text| text == *old) => {}
-            Some(old) => replace(&file.path, old)?,
-            None => {
-                // Cargo.lock, which cargo has created.
-                let _ = std::fs::remove_file(&file.path);
+        let restored = match &file.old {
+            Some(old) if std::fs::read_to_string(&file.path).is_ok_and(|text| text == *old) => {
+                Ok(())
             }
-        }
+            Some(old) => replace(&file.path, old),
+            None => {
+                // Cargo.lock, which cargo has created, perhaps.
+                let _ = std::fs::remove_file(&file.path);
+                Ok(())
+            }
+        };
+        failed = failed.and(restored);
     }
-    Ok(())
+    failed
 }
 
-/// Undoes the last rewrite.
+/// Undoes the last rewrite, also one that was interrupted.
 pub(crate) fn undo(project: &Project) -> Result<(), Error> {
-    let record = project.folder().join("undo.json");
+    let path = record_path(project);
     let nothing = || Error::NothingToUndo(project.root.clone());
-    let text = std::fs::read_to_string(&record).map_err(|_| nothing())?;
-    let saved: Vec<Saved> = serde_json::from_str(&text).map_err(|_| nothing())?;
-    for file in &saved {
-        if std::fs::read_to_string(&file.path).ok() != file.new {
+    let text = std::fs::read_to_string(&path).map_err(|_| nothing())?;
+    let record: Record = serde_json::from_str(&text).map_err(|_| nothing())?;
+    for file in &record.files {
+        let now = present(&file.path)?;
+        let is_known = now == file.new || !record.is_complete && is_of_rewrite(file, &now);
+        if !is_known {
             return Err(Error::ChangedSince(file.path.clone()));
         }
     }
-    restore(&saved)?;
-    std::fs::remove_file(&record).map_err(Error::file(&record))?;
-    println!("{} files restored", saved.len());
+    restore(&record.files)?;
+    std::fs::remove_file(&path).map_err(Error::file(&path))?;
+    println!("{} files restored", record.files.len());
     Ok(())
+}
+
+/// Whether an interrupted rewrite may have left this text.
+fn is_of_rewrite(file: &Saved, now: &Option<String>) -> bool {
+    // Without the dependency, in which cargo may also change the space around it.
+    let rest = |text: &Option<String>| -> Vec<String> {
+        let lines = text.iter().flat_map(|text| text.lines());
+        lines
+            .map(str::trim)
+            .filter(|l| {
+                !l.is_empty() && *l != "[dependencies]" && !l.starts_with("corebeat-future ")
+            })
+            .map(String::from)
+            .collect()
+    };
+    let is_lock = file.path.file_name().is_some_and(|name| name == "Cargo.lock");
+    is_lock || *now == file.old || file.new.is_none() && rest(now) == rest(&file.old)
 }

@@ -112,7 +112,10 @@ pub(crate) fn patch(root: &Path, change: &Change) -> String {
 }
 
 /// Replaces the content of a file as a whole.
+///
+/// A symbolic link stays one: the file that it names is replaced.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let path = &path.canonicalize().map_err(Error::file(path))?;
     let beside = path.with_extension("autofuture-new");
     let written = std::fs::metadata(path).and_then(|old| {
         std::fs::write(&beside, text)?;

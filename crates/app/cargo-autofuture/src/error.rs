@@ -64,6 +64,14 @@ pub enum Error {
     /// The rewritten package does not compile.
     #[error("the rewritten package does not compile, and all files are restored: {0}")]
     Rewritten(String),
+    /// The rewrite failed, and a file could not be restored.
+    #[error("{reason}; but {failed}: correct this and run the command with --undo")]
+    NotRestored {
+        /// Why the rewrite failed.
+        reason: Box<Error>,
+        /// Why a file could not be restored.
+        failed: Box<Error>,
+    },
     /// There is nothing to undo.
     #[error("there is no rewrite to undo in {0}")]
     NothingToUndo(PathBuf),

@@ -11,6 +11,17 @@ pub(crate) struct Line {
     #[serde(default)]
     pub(crate) manifest_path: PathBuf,
     pub(crate) message: Option<Diagnostic>,
+    /// The target that cargo has compiled.
+    pub(crate) target: Option<Target>,
+    /// The files that cargo has made.
+    #[serde(default)]
+    pub(crate) filenames: Vec<PathBuf>,
+}
+
+/// A library or a program of a package.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) src_path: PathBuf,
 }
 
 /// A diagnostic of the compiler.
@@ -86,7 +97,17 @@ impl Finding {
         name.map_or("", |(name, _)| name)
     }
 
-    fn place(&self) -> (&PathBuf, usize, usize) {
+    /// Makes a rejection of a candidate.
+    pub(crate) fn reject(&mut self, reason: &str) {
+        self.replacement = None;
+        let what = self.message.split_once("]: ").map_or("", |(_, what)| what);
+        let what = what.strip_suffix(" can run at the same time").unwrap_or(what);
+        self.message = format!("rejected [{}]: {what} stay sequential: {reason}", self.pattern());
+        let (file, line) = (self.span.file_name.display(), self.span.line_start);
+        self.rendered = format!("note: {}\n --> {file}:{line}\n\n", self.message);
+    }
+
+    pub(crate) fn place(&self) -> (&PathBuf, usize, usize) {
         (&self.span.file_name, self.span.byte_start, self.span.byte_end)
     }
 }

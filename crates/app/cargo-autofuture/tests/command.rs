@@ -142,6 +142,76 @@ fn a_rewrite_that_does_not_compile_is_undone() {
     assert!(!manifest.contains("corebeat-future"), "{manifest}");
 }
 
+const WORK: &str = "fn step(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b) }\n";
+
+const BOTH: &str = "\
+pub fn both() -> u64 {
+    let a = step(3);
+    let b = step(4);
+    a ^ b
+}
+";
+
+#[test]
+fn a_file_of_two_targets_is_rejected() {
+    let folder = folder();
+    let folder = folder.path();
+    let source = folder.join("example/src");
+    // The library has no effects. The program has, and there the calls are no work.
+    std::fs::write(source.join("shared.rs"), format!("use crate::step;\n{BOTH}")).unwrap();
+    std::fs::write(
+        source.join("main.rs"),
+        format!("mod shared;\n{WORK}fn main() {{ println!(\"{{}}\", shared::both()); }}\n"),
+    )
+    .unwrap();
+    std::fs::create_dir(source.join("bin")).unwrap();
+    let other = "#[path = \"../shared.rs\"]\nmod shared;\nfn step(n: u64) -> u64 { println!(\"{n}\"); n }\nfn main() { shared::both(); }\n";
+    std::fs::write(source.join("bin/other.rs"), other).unwrap();
+    let output = autofuture(folder, &[]);
+    let out = text(&output.stdout);
+    assert!(out.contains("stay sequential: several targets contain its file"), "{out}");
+    assert!(out.ends_with("0 candidates, 1 rejected\n"), "{out}");
+
+    // The same if cargo does not build the other target.
+    std::fs::remove_file(source.join("bin/other.rs")).unwrap();
+    std::fs::create_dir(folder.join("example/examples")).unwrap();
+    let other = other.replace("../shared.rs", "../src/shared.rs");
+    std::fs::write(folder.join("example/examples/other.rs"), other).unwrap();
+    let output = autofuture(folder, &[]);
+    let out = text(&output.stdout);
+    assert!(out.contains("may contain its file, and has not been compiled"), "{out}");
+}
+
+#[test]
+fn code_that_only_releases_have_is_judged() {
+    let folder = folder();
+    let folder = folder.path();
+    let work = WORK.replace("{ (0", "{ #[cfg(not(debug_assertions))] println!(\"{n}\"); (0");
+    let main = format!("{work}{BOTH}fn main() {{ println!(\"{{}}\", both()); }}\n");
+    std::fs::write(folder.join("example/src/main.rs"), main).unwrap();
+    let out = text(&autofuture(folder, &[]).stdout);
+    assert!(out.contains("the profile of releases does not have this candidate"), "{out}");
+    let json = text(&autofuture(folder, &["--json"]).stdout);
+    assert!(!json.contains("\"message\":\"candidate ["), "{json}");
+}
+
+#[test]
+fn an_interrupted_rewrite_is_undone() {
+    let folder = folder();
+    let folder = folder.path();
+    let applied = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let record = folder.join("target/autofuture/undo.json");
+    let written = std::fs::read_to_string(&record).unwrap();
+    // As the record was when the first file changed.
+    let interrupted = written.replace("\"is_complete\":true", "\"is_complete\":false");
+    assert_ne!(interrupted, written);
+    std::fs::write(&record, interrupted).unwrap();
+    let undone = autofuture(folder, &["--undo"]);
+    assert!(undone.status.success(), "{}", text(&undone.stderr));
+    assert_eq!(std::fs::read_to_string(folder.join("example/src/main.rs")).unwrap(), SOURCE);
+}
+
 #[test]
 fn a_package_that_does_not_compile_is_one_line() {
     let folder = folder();

@@ -40,12 +40,7 @@ struct Expansion {
 /// Compiles the plan with the arguments of this compilation.
 pub(crate) fn run(mut plan: Plan, args: &[String]) -> Result<Vec<Verdict>, Failure> {
     let fail = |what: &str, e: &dyn std::fmt::Display| Failure::Elsewhere(format!("{what}: {e}"));
-    let folder = std::env::temp_dir().join(format!(
-        "corebeat-effect-{}-{}",
-        std::process::id(),
-        plan.sites.len()
-    ));
-    std::fs::create_dir_all(&folder).map_err(|e| fail("cannot create a folder", &e))?;
+    let folder = new_folder().map_err(|e| fail("cannot create a folder", &e))?;
     let remove = Remove(folder.clone());
     plan.verdicts = folder.join("verdicts.json");
     let path = folder.join("plan.json");
@@ -65,12 +60,35 @@ pub(crate) fn run(mut plan: Plan, args: &[String]) -> Result<Vec<Verdict>, Failu
     if !refused.is_empty() {
         return Err(Failure::Refused(refused));
     }
-    let verdicts = std::fs::read_to_string(&plan.verdicts).map_err(|_| {
+    let ended = || {
         let last = errors.lines().last().unwrap_or("no message").to_owned();
         Failure::Elsewhere(format!("the compiler ended without a verdict: {last}"))
-    })?;
+    };
+    if !output.status.success() {
+        return Err(ended());
+    }
+    let verdicts = std::fs::read_to_string(&plan.verdicts).map_err(|_| ended())?;
     drop(remove);
     serde_json::from_str(&verdicts).map_err(|e| fail("cannot read the verdicts", &e))
+}
+
+/// Bound of the folders that other processes with the same number may have left.
+const MOST_FOLDERS: u32 = 1000;
+
+/// A folder that was not there before, for this user alone.
+fn new_folder() -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut taken = std::io::Error::other("all names are taken");
+    for number in 0..MOST_FOLDERS {
+        let name = format!("corebeat-effect-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => taken = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(taken)
 }
 
 /// Removes a folder at the end.

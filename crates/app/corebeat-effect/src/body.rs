@@ -246,7 +246,7 @@ impl<'tcx> Reader<'_, 'tcx> {
     }
 
     fn reject_unsafe(&mut self, text: &str, span: Span) {
-        if !self.standard && !self.graph.is_of_standard_macro(span) {
+        if !self.standard && !self.graph.is_of_trusted_macro(span) {
             self.facts.report(Kind::Unsafe, text, span);
         }
     }
@@ -318,7 +318,7 @@ pub(crate) fn call<'tcx>(
     };
     if !is_safe
         && caller.is_some_and(|caller| !caller.standard)
-        && !graph.is_of_standard_macro(span)
+        && !graph.is_of_trusted_macro(span)
         && !(graph.is_standard(def.krate) && summary::is_inserted(&graph.path(def)))
     {
         let text = format!("calls the unsafe `{}`", tcx.def_path_str(def));

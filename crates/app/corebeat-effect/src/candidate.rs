@@ -77,6 +77,13 @@ pub(crate) struct Kept {
 }
 
 impl Candidate<'_> {
+    /// Whether the rewritten text has fewer comments than the original.
+    pub(crate) fn loses_comments(&self, tcx: TyCtxt<'_>) -> bool {
+        let old = tcx.sess.source_map().span_to_snippet(self.span).unwrap_or_default();
+        let new = self.text(tcx, RUNTIME).map(|(text, _)| text).unwrap_or_default();
+        comments(&new) < comments(&old)
+    }
+
     /// The rewritten text, with this path of the runtime, and the original parts in it.
     pub(crate) fn text(&self, tcx: TyCtxt<'_>, runtime: &str) -> Option<(String, Vec<Kept>)> {
         let map = tcx.sess.source_map();
@@ -94,4 +101,17 @@ impl Candidate<'_> {
         }
         Some((text, kept))
     }
+}
+
+/// The number of comments in a text.
+fn comments(text: &str) -> usize {
+    rustc_lexer::tokenize(text, rustc_lexer::FrontmatterAllowed::No)
+        .filter(|token| {
+            matches!(
+                token.kind,
+                rustc_lexer::TokenKind::LineComment { .. }
+                    | rustc_lexer::TokenKind::BlockComment { .. }
+            )
+        })
+        .count()
 }

@@ -118,6 +118,16 @@ impl<'tcx> Graph<'tcx> {
         made_by.is_some_and(|made_by| self.is_standard(made_by.krate))
     }
 
+    /// Whether a macro of the standard library has made this code, unsafe parts of which are
+    /// trusted: its arguments are evaluated on their own. (Code such as `&*pointer`, of which
+    /// `assert_eq!` makes a part and its argument the rest, counts as unsafe code.)
+    pub(crate) fn is_of_trusted_macro(&mut self, span: Span) -> bool {
+        let Some(made_by) = span.ctxt().outer_expn_data().macro_def_id else { return false };
+        let name = self.tcx.item_name(made_by);
+        let is_trusted = name.as_str() == "vec" || name.as_str().starts_with("thread_local");
+        is_trusted && self.is_standard(made_by.krate)
+    }
+
     /// The path of a function without the implementations on it.
     pub(crate) fn path(&self, def: DefId) -> String {
         let mut path = self.tcx.crate_name(def.krate).to_string();

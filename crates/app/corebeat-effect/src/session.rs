@@ -94,6 +94,10 @@ fn estimate<'tcx>(
         })
         .collect();
     let is_work = effects.iter().all(|effects| effects.is_work);
+    if candidate.loses_comments(tcx) {
+        let text = "a comment would be lost: move it before the statement".into();
+        return (is_work, Some((text, None)));
+    }
     if let Some((text, span)) = &candidate.against {
         return (is_work, Some((text.clone(), Some(*span))));
     }

@@ -1,3 +1,4 @@
+// The result of the first call is dropped before the second call.
 struct Noisy(u64);
 impl Drop for Noisy {
     fn drop(&mut self) {

@@ -1,3 +1,4 @@
+// The first call sets the hook that a panic of the second one runs.
 fn install(v: &[u64]) -> u64 {
     let mut s = 0;
     for x in v {

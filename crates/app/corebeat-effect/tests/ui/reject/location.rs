@@ -1,3 +1,4 @@
+// The place of a call as a value.
 use std::panic::Location;
 #[track_caller]
 fn at(n: u64) -> (u32, u32, u64) {

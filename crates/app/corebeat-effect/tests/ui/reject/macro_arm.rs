@@ -1,3 +1,4 @@
+// Macros count the tokens that they receive, or select by them.
 macro_rules! eval {
     ({ $($t:tt)* }) => {
         "block"

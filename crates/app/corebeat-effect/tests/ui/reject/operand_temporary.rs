@@ -1,3 +1,4 @@
+// A temporary of an operand lives until the end of the statement.
 struct Noisy(u64);
 impl Drop for Noisy {
     fn drop(&mut self) {

@@ -1,3 +1,4 @@
+// A borrow that panics, after which a caller reads what the second call has changed.
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 fn note(log: &RefCell<Vec<usize>>) -> usize {

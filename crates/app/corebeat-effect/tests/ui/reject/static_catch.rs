@@ -1,3 +1,4 @@
+// A closure in a static catches the panic of the first call.
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{LazyLock, Mutex};
 static OUT: LazyLock<Vec<usize>> = LazyLock::new(|| {

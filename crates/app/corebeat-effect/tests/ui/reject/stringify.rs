@@ -1,3 +1,4 @@
+// A macro makes text of the code that it receives.
 macro_rules! show {
     ($e:expr) => {
         println!("{} = {}", stringify!($e), $e)

@@ -1,3 +1,4 @@
+// The name of a function in a function shows where it is.
 macro_rules! function {
     () => {{
         fn f() {}
