@@ -32,6 +32,7 @@ pub(crate) fn ignores(kind: Kind) -> bool {
         Kind::File if is_planted("current-dir") => "current-dir",
         Kind::File => "file-offset",
         Kind::Count => "count",
+        Kind::Location => "location",
         _ => return false,
     };
     is_planted(name)

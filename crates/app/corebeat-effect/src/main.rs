@@ -65,7 +65,9 @@ fn configure(config: &mut Config) {
     // Without the checks of pointers that debug builds add: they look like unsafe code.
     config.opts.unstable_opts.ub_checks = Some(false);
     // The profile of the analysis may lack the checks that the profile of the program has.
-    config.opts.cg.overflow_checks = Some(true);
+    if !fault::is_planted("profile") {
+        config.opts.cg.overflow_checks = Some(true);
+    }
 }
 
 /// Analyses the crate after the compiler has checked it.

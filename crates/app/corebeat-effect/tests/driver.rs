@@ -169,6 +169,14 @@ fn planted_faults_are_detected() {
         ("current_dir", "current-dir"),
         ("file_offset", "file-offset"),
         ("count", "count"),
+        ("type_name", "location"),
+        ("box_move", "capture"),
+        ("hook_thread", "hook"),
+        ("overflow_stack", "end"),
+        ("own_iter", "iter"),
+        ("own_iter_mut", "iter"),
+        ("stringify", "macro"),
+        ("profile", "profile"),
     ];
     for (name, fault) in faults {
         let case = folder().join("tests/ui/reject").join(name).with_extension("rs");

@@ -107,7 +107,8 @@ fn is_of_slice(finder: &Finder<'_, '_>, call: &Expr<'_>, name: &str) -> bool {
         let is_core = tcx.lang_items().sized_trait().is_some_and(|of| of.krate == method.krate);
         let is_inherent =
             matches!(tcx.def_kind(tcx.parent(method)), DefKind::Impl { of_trait: false });
-        is_core && is_inherent && tcx.item_name(method).as_str() == name
+        (is_core && is_inherent || crate::fault::is_planted("iter"))
+            && tcx.item_name(method).as_str() == name
     })
 }
 

@@ -29,6 +29,9 @@ pub(super) struct Arguments(HashMap<BytePos, Vec<(usize, usize)>>);
 impl Arguments {
     /// Whether a place is in the arguments of a macro. A file without text counts as one.
     pub(super) fn contain(&mut self, tcx: TyCtxt<'_>, span: Span) -> bool {
+        if crate::fault::is_planted("macro") {
+            return false;
+        }
         let file = tcx.sess.source_map().lookup_source_file(span.lo());
         let Some(text) = &file.src else { return true };
         let ranges = self.0.entry(file.start_pos).or_insert_with(|| arguments(text));
