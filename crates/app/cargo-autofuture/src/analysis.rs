@@ -153,7 +153,7 @@ pub(crate) fn run(
     Ok(findings)
 }
 
-/// What one run of `cargo check` has reported.
+/// The report of one run of `cargo check`.
 #[derive(Debug, Default)]
 struct Checked {
     findings: Vec<Finding>,

@@ -21,7 +21,7 @@ struct Saved {
     new: Option<String>,
 }
 
-/// What `--undo` reads.
+/// The record of a rewrite, which `--undo` reads.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     /// The rewrite has ended: all new texts are known.

@@ -50,7 +50,7 @@ impl<'tcx> Facts<'tcx> {
     }
 }
 
-/// What a cycle of calls consists of.
+/// The parts of a cycle of calls.
 enum Cycle {
     /// Functions of the program.
     Calls,

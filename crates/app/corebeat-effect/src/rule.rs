@@ -39,7 +39,7 @@ impl Refusal {
     }
 }
 
-/// What the program does with panics: computed once for a crate.
+/// The treatment of panics by the program: computed once for a crate.
 pub(crate) type Observer = Option<Program>;
 
 /// Judges a call of a function of the runtime with these type arguments.

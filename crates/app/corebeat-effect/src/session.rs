@@ -24,7 +24,7 @@ struct Proposal<'tcx> {
     refusal: Option<(String, Option<Span>)>,
     /// Its rewritten form has compiled and passed the analysis.
     is_accepted: bool,
-    /// What its acceptance assumes.
+    /// The assumption of its acceptance.
     assumed: Option<String>,
 }
 

@@ -86,7 +86,7 @@ pub(crate) struct Verdict {
     pub(crate) reason: Option<String>,
     /// A place that explains the reason: bytes of a changed file.
     pub(crate) place: Option<(PathBuf, u32, u32)>,
-    /// What the judgement assumes, as a sentence.
+    /// The assumption of the judgement, as a sentence.
     pub(crate) assumed: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What the whole program does with panics: whether any code could observe memory after a panic
-//! has left a function, and whether the program may have a hook of panics.
+//! The treatment of panics by the whole program: whether any code could observe memory after
+//! a panic has left a function, and whether the program may have a hook of panics.
 //!
 //! If the first of two overlapping calls panics, the second has perhaps written memory that it had
 //! not written in the sequential program. That matters only if code runs afterwards that reads this
@@ -20,7 +20,7 @@ use rustc_hir::def::DefKind;
 use rustc_hir::def_id::DefId;
 use rustc_middle::ty::{self, GenericArgs, Instance, InstanceKind};
 
-/// What the program does with panics.
+/// The treatment of panics by the program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     /// The reason for which memory might be read after a panic.
