@@ -31,6 +31,9 @@
 //! 3. A file that has changed since the analysis is not rewritten (`edit`).
 //! 4. The rewritten package compiles with the toolchain of the user, or all files are restored
 //!    (`tests/command.rs`).
+//! 5. A file that several targets contain, or may contain, is not rewritten; both profiles accept
+//!    each candidate (`tests/command.rs`).
+//! 6. `--undo` restores the files also after an interrupted `--apply` (`tests/command.rs`).
 //!
 //! # Failure
 //!
