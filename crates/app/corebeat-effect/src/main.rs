@@ -20,8 +20,8 @@
 //!
 //! 1. Code that the analysis does not understand is rejected (`ui`).
 //! 2. A candidate's rewritten form has been compiled and analysed itself (`ui`).
-//! 3. Every class of effects is needed: with a planted fault, a test finds a changed behaviour
-//!    (`fault`).
+//! 3. The classes of effects and the rules in `fault` are needed: with one of them left out, a test
+//!    finds a changed behaviour.
 //! 4. The original output of the compiler and its files are not changed (`ui`).
 //!
 //! Limits: `docs/autofuture.md` lists what is rejected and what is trusted.
