@@ -59,7 +59,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 /// The tests that run under Miri: arguments of cargo, and additional flags. Other crates have no
 /// unsafe code and no threads, or make system calls that Miri does not have. Most tests compute for
 /// too long.
-const MIRI: [(&[&str], &str); 12] = [
+const MIRI: [(&[&str], &str); 11] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
@@ -95,8 +95,6 @@ const MIRI: [(&[&str], &str); 12] = [
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),
-    // Sites and contexts are never freed.
-    (&["-p", "corebeat-future", "--test", "result"], "-Zmiri-ignore-leaks"),
 ];
 
 /// Runs the step of this name, or all steps up to the first failure.
