@@ -26,7 +26,10 @@ const STEPS: [(&str, Check); 14] = [
         step(&long, &[])?;
         // The build of `cargo demo`.
         let few = ["clippy", "-p", "corebeat-cli", "--no-default-features", "--locked", "--"];
-        step(&[&few[..], &["-D", "warnings"]].concat(), &[])
+        step(&[&few[..], &["-D", "warnings"]].concat(), &[])?;
+        let rayon = ["clippy", "-p", "corebeat-future", "--no-default-features", "--features"];
+        let rules = ["rayon", "--all-targets", "--locked", "--", "-D", "warnings"];
+        step(&[&rayon[..], &rules].concat(), &[])
     }),
     ("build", |_| step(&["build", "--workspace"], &[])),
     ("test", |_| {

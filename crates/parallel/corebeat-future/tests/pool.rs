@@ -2,7 +2,9 @@
 //! on the machine.
 
 use corebeat_future::{for_each, future, join, scope, sites};
-use corebeat_lpel::{Failure, Runtime};
+#[cfg(feature = "lpel")]
+use corebeat_lpel::Failure;
+use corebeat_lpel::Runtime;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output, Stdio};
@@ -116,11 +118,14 @@ fn spin(rounds: u32) -> u32 {
 }
 
 /// Recursion with frames of 4 KiB.
+#[cfg(not(feature = "rayon"))]
 fn deep(depth: u32) -> u32 {
     let frame = std::hint::black_box([depth as u8; 4096]);
     if depth == 0 { u32::from(frame[7]) } else { deep(depth - 1) + u32::from(frame[0] > 255 - 1) }
 }
 
+/// Threads of rayon have the stacks that the program gives them.
+#[cfg(not(feature = "rayon"))]
 #[test]
 fn helpers_have_as_much_stack_as_the_caller() {
     with_four("helpers_have_as_much_stack_as_the_caller", || {
@@ -320,6 +325,19 @@ fn invalid_seed_ends_the_process() {
     }
 }
 
+/// Without the feature `lpel`, tasks would share the context of their thread.
+#[cfg(not(feature = "lpel"))]
+#[test]
+fn calls_in_tasks_are_plain() {
+    with_four("calls_in_tasks_are_plain", || {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let sum = || (0..1000u32).map(|n| join(|| n, || 1)).map(|(n, one)| n + one).sum::<u32>();
+        assert_eq!(runtime.run(sum).unwrap(), 500_500);
+        assert!(sites().iter().all(|site| site.parallel_calls == 0));
+    });
+}
+
+#[cfg(feature = "lpel")]
 #[test]
 fn task_of_lpel_waits_without_blocking_its_worker() {
     with_four("task_of_lpel_waits_without_blocking_its_worker", || {
@@ -347,6 +365,7 @@ fn task_of_lpel_waits_without_blocking_its_worker() {
     });
 }
 
+#[cfg(feature = "lpel")]
 #[test]
 fn cancelled_task_leaves_a_join_after_its_closures() {
     with_four("cancelled_task_leaves_a_join_after_its_closures", || {
