@@ -54,6 +54,23 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     run_command(&driver)
 }
 
+/// Rewrites many random programs, and runs them with corebeat-future under seeds.
+pub(crate) fn soak(workspace: &Workspace, minutes: &str) -> Result<Outcome, String> {
+    let name = match toolchain(workspace)? {
+        Ok(name) => name,
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
+    let manifest = workspace.root.join(FOLDER).join("Cargo.toml");
+    let manifest = manifest.to_str().ok_or("the name of the folder is not UTF-8")?;
+    let target = workspace.target_directory.join("effect");
+    let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;
+    let toolchain = format!("+{name}");
+    let args = [&toolchain, "test", "--locked", "--manifest-path", manifest];
+    let test = ["--test", "generated", "--", "--nocapture"];
+    let variables = [("CARGO_TARGET_DIR", target), ("COREBEAT_SOAK", minutes)];
+    run_cargo(&[&args[..], &test].concat(), &variables).map(|()| Outcome::Passed)
+}
+
 /// Tests the command with a driver.
 fn run_command(driver: &Path) -> Result<Outcome, String> {
     let driver = driver.to_str().ok_or("the name of the driver is not UTF-8")?;

@@ -1,7 +1,6 @@
 //! The state of a stack: its pool, its strand, and the place of the running closure in the program.
 
-use crate::job::{Job, Latch, Origin, Payload, Work, nanos_since};
-use crate::order::Earlier;
+use crate::job::{Job, Origin, Payload, Work, nanos_since};
 use crate::pool::{self, Pool};
 use crate::schedule::{self, Baton};
 use crate::stack;
@@ -24,8 +23,8 @@ pub(crate) struct Context {
     depth: Cell<u32>,
     /// Stack of the thread that called the outermost join, in bytes.
     stack: Cell<usize>,
-    /// Computations before the running closure that may not have ended.
-    earlier: RefCell<Option<Arc<Earlier>>>,
+    /// Number of jobs that this stack has created.
+    created: Cell<u64>,
     /// Joins and futures of this stack that are open. Helpers count as running all the time.
     open: Cell<u32>,
     is_helper: bool,
@@ -50,6 +49,11 @@ pub(crate) fn current() -> Option<Rc<Context>> {
     let context = existing();
     if context.is_some() {
         return context;
+    }
+    // A thread has one context here. Its tasks would share it, and could run each other's closures.
+    #[cfg(not(feature = "lpel"))]
+    if corebeat_sync::wait::task().is_some() {
+        return None;
     }
     let pool = match schedule::of_program() {
         Ok(pool) => pool?,
@@ -146,7 +150,7 @@ impl Context {
             strand,
             depth: Cell::new(0),
             stack: Cell::new(stack),
-            earlier: RefCell::new(None),
+            created: Cell::new(0),
             open: Cell::new(0),
             is_helper,
             number,
@@ -161,21 +165,17 @@ impl Context {
         self.pool.limit()
     }
 
+    /// Whether the threads of the pool exist in this process.
+    pub(crate) fn is_current(&self) -> bool {
+        self.pool.is_current()
+    }
+
     pub(crate) fn baton(&self) -> Option<&Baton> {
         self.pool.baton.as_ref()
     }
 
-    pub(crate) fn earlier(&self) -> Option<Arc<Earlier>> {
-        self.earlier.borrow().clone()
-    }
-
     pub(crate) fn set_depth(&self, depth: u32) {
         self.depth.set(depth);
-    }
-
-    pub(crate) fn set_earlier(&self, earlier: Option<Arc<Earlier>>) {
-        let old = self.earlier.replace(earlier);
-        drop(old);
     }
 
     /// Begins a join or a future of this stack.
@@ -186,10 +186,12 @@ impl Context {
         Open(self)
     }
 
-    /// The properties that a new job inherits from the code that runs now.
-    pub(crate) fn origin(&self, is_second: bool) -> Origin {
-        let (depth, stack) = (self.depth() + 1, self.stack.get());
-        Origin { depth, stack, earlier: self.earlier(), is_second }
+    /// The properties of a new job of the code that runs now. The job must be pushed before the
+    /// next one is created.
+    pub(crate) fn origin(&self) -> Origin {
+        let number = self.created.get();
+        self.created.set(number + 1);
+        Origin { depth: self.depth() + 1, stack: self.stack.get(), number }
     }
 
     // ---- jobs
@@ -202,6 +204,13 @@ impl Context {
 
     /// Claims a job of this strand, if no other strand has claimed it.
     pub(crate) fn take(&self, job: &Arc<Job>) -> bool {
+        if !self.is_current() {
+            eprintln!(
+                "corebeat-future: a child of fork waits for a closure of its parent, which runs in \
+                 the parent only; end the child by exec or _exit inside the closure that forked"
+            );
+            std::process::abort();
+        }
         self.switch();
         let is_own = self.strand.take(job);
         if is_own {
@@ -225,12 +234,10 @@ impl Context {
     /// Runs a job that this strand has claimed.
     pub(crate) fn run(&self, job: &Arc<Job>) {
         let _depth = Deeper::begin(self, job.depth);
-        let earlier = self.earlier.replace(Earlier::before(job));
         let stack = self.stack.replace(job.stack);
         // SAFETY: this strand has claimed the job.
         unsafe { job.execute() };
         self.stack.set(stack);
-        self.set_earlier(earlier);
         if let Some(baton) = self.baton() {
             baton.announce();
         }
@@ -294,29 +301,6 @@ impl Context {
         (None, interruption)
     }
 
-    /// Waits for a latch in the panic hook, where this stack can run no jobs. Returns false if the
-    /// wait might not end.
-    pub(crate) fn wait_in_hook(&self, latch: &Latch) -> bool {
-        match self.baton() {
-            Some(baton) => {
-                while !latch.is_over() {
-                    baton.wait(self.number, || latch.is_over());
-                }
-            }
-            None => {
-                // An earlier future may be in the queue of this strand, which does not run it now.
-                self.pool.start_helper(usize::MAX);
-                if !self.pool.has_helpers() {
-                    return false;
-                }
-                self.pool.block();
-                latch.wait();
-                self.pool.resume();
-            }
-        }
-        true
-    }
-
     // ---- joins
 
     /// Runs two closures, the second one on another strand if that claims it before the first one
@@ -329,7 +313,7 @@ impl Context {
     {
         let _open = self.open();
         let work = Work::new(b);
-        let origin = self.origin(true);
+        let origin = self.origin();
         // SAFETY: the work stays in this frame, which is not left before the job is claimed here or
         // has ended: `a` is caught, and nothing else below can unwind before. `B` and `RB` are
         // `Send`.
@@ -352,9 +336,6 @@ impl Context {
             let second = b();
             let second_ns = nanos_since(begin);
             return (first, second, Times { first_ns, second_ns, idle_ns: None });
-        }
-        if let Some(latch) = &job.first {
-            latch.end(first.is_err());
         }
         if let Some(baton) = self.baton() {
             baton.announce();
@@ -411,7 +392,7 @@ impl Drop for Open<'_> {
         let Open(context) = self;
         context.open.set(context.open.get() - 1);
         if context.open.get() == 0 && !context.is_helper {
-            context.pool.pause();
+            context.pool.block();
         }
     }
 }

@@ -27,7 +27,6 @@
 //!
 //! `model` checks the protocol in loom, with planted faults.
 
-use crate::order::Earlier;
 use crate::strand::Strand;
 use corebeat_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use corebeat_sync::cell::UnsafeCell;
@@ -42,7 +41,7 @@ use std::time::Instant;
 /// The value with which a closure panicked.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
-/// Place for the result of a closure, or for what it panicked with.
+/// Place for the result of a closure, or for the payload of its panic.
 pub(crate) struct Slot<T>(UnsafeCell<Option<thread::Result<T>>>);
 
 impl<T> Slot<T> {
@@ -110,14 +109,12 @@ pub(crate) struct Job {
     pub(crate) depth: u32,
     /// Bytes of stack that the thread has on which the outermost join was called.
     pub(crate) stack: usize,
-    /// Computations before this closure in the order of the sequential program that have not ended.
-    pub(crate) earlier: Option<Arc<Earlier>>,
+    /// Position among the jobs of the strand that created this one.
+    pub(crate) number: u64,
     /// The strand that has claimed the job, unless that is the owner.
     pub(crate) thief: OnceLock<Arc<Strand>>,
     /// Ends after the closure.
     pub(crate) end: Latch,
-    /// If this is the second closure of a join: ends after the first one, if a thief runs this.
-    pub(crate) first: Option<Latch>,
     /// Run time of the closure, in nanoseconds.
     time_ns: AtomicU64,
 }
@@ -132,9 +129,8 @@ unsafe impl Send for Job {}
 pub(crate) struct Origin {
     pub(crate) depth: u32,
     pub(crate) stack: usize,
-    pub(crate) earlier: Option<Arc<Earlier>>,
-    /// Whether this is the second closure of a join, and not that of a future.
-    pub(crate) is_second: bool,
+    /// Greater than those of the earlier jobs of the strand.
+    pub(crate) number: u64,
 }
 
 impl Job {
@@ -150,10 +146,9 @@ impl Job {
             work: work.cast(),
             depth: origin.depth,
             stack: origin.stack,
-            earlier: origin.earlier,
+            number: origin.number,
             thief: OnceLock::new(),
             end: Latch::new(),
-            first: origin.is_second.then(Latch::new),
             time_ns: AtomicU64::new(0),
         }
     }

@@ -76,29 +76,38 @@
 //!    `first_panic_in_sequential_order_surfaces_at_a_join`,
 //!    `first_panic_in_sequential_order_surfaces_from_a_scope`,
 //!    `loops_surface_the_first_failure`, `sums_overflow_as_the_sequential_ones`).
-//! 5. The message of a panic is printed only if the sequential program would reach it
-//!    (`message_of_a_later_panic_is_not_printed`,
-//!    `message_of_the_code_after_a_failed_future_is_not_printed`).
+//! 5. A panic waits for nothing before its closure is unwound
+//!    (`panic_releases_its_locks_before_earlier_closures_end`,
+//!    `panics_in_more_futures_than_workers_end`).
 //! 6. A site that does not pay becomes plain calls (`fine_site_is_switched_off`); one that pays
-//!    does not (`long_overlaps_stay_parallel`, and the other tests of `control`).
+//!    does not (`long_overlaps_stay_parallel`, and the other tests of `control`). No decision is
+//!    final (`depth_is_tried_again_beside_one_that_pays`).
 //! 7. A helper has at least as much stack as the caller
 //!    (`helpers_have_as_much_stack_as_the_caller`).
 //! 8. Equal seeds lead to equal orders (`program_under_a_seed_repeats_its_order`).
 //! 9. A child of fork waits for no thread of its parent (`child_of_fork_uses_plain_calls`).
+//! 10. The time of a scope is proportional to the number of its futures, and its stack does not
+//!     depend on the number (`scope_has_many_futures`).
 //!
 //! # Memory ordering
 //!
 //! | write | ordering | pairs with | reason |
 //! | --- | --- | --- | --- |
 //! | job in or out of a queue (`strand`) | lock of the queue | the same lock | (1) |
+//! | length of a queue (`strand`) | Relaxed | | a hint for thieves |
 //! | closure ended (`job`) | Release, under the lock of the latch | Acquire in `is_over` | (2) |
 //! | word of a site (`site`) | Release at registration | Acquire in `find` | (3) |
 //! | site on or off, masks, counts (`site`) | Relaxed | | no other data depends on them |
+//! | runs under a seed (`site`) | SeqCst | Relaxed in `set_off` | a late decision does no harm |
+//! | strands that run, jobs in queues (`pool`) | SeqCst | SeqCst | (4) |
+//! | largest stack (`stack`) | Relaxed | | only the value matters |
 //!
 //! 1. Orders the owner's writes before the thief's closure.
 //! 2. Publishes the result, and that the thief has stopped using the frame of the owner.
 //! 3. Publishes the site. The test of a call that is switched off needs no ordering, because it
 //!    reads only the word.
+//! 4. A push adds a job before it reads the number of running strands; a strand that stops reduces
+//!    that number before it reads the number of jobs. So one of the two starts a helper.
 //!
 //! # Failure
 //!
@@ -107,7 +116,8 @@
 //! the size is 0.
 //!
 //! A task of LPEL that is cancelled during a join is unwound after the closures of the join have
-//! ended. With `panic = "abort"`, the process ends in the panic that comes first.
+//! ended. With `panic = "abort"`, the process ends in the first panic of any closure, which need
+//! not be the one that comes first in the sequential program.
 //!
 //! # Limits
 //!
@@ -116,16 +126,29 @@
 //! output. The compiler excludes data races, and nothing more; `cargo autofuture` checks the rest.
 //! A closure must not wait for code that comes after it: at a plain call, that is a deadlock.
 //!
-//! Closures that run on another thread find that thread's `thread_local!` data and name; the
-//! message of their panics contains the name of a worker. If the program replaces the panic hook
-//! after the first join, messages of later panics may appear, too. If the code after a [`future`]
-//! without a scope panics, that panic surfaces, although one of the future comes first; and calls
-//! in that code count as siblings of the future for granularity. A message may be printed for a
-//! panic in [`try_map`] or [`sum`] that comes after an error or an overflow.
+//! Closures that run on another thread find that thread's `thread_local!` data and name. Their
+//! panics call the panic hook there, at once, and the message contains the name of a worker. So the
+//! hook may also run, and print a message, for a closure that the sequential program does not
+//! reach; only the panic that comes first surfaces. If the code after a [`future`] without a scope
+//! panics, that panic surfaces, although one of the future comes first; and calls in that code
+//! count as siblings of the future for granularity.
 //!
-//! A process that forks inside a closure must not use joins in the child before `exec`. The feature
-//! `rayon` uses rayon's global pool: its threads have the stacks that the program has given them
-//! (2 MiB by default), and a helper that waits blocks its thread.
+//! The rule for locks (invariant 3) is one for joins and loops. The code after a future must not
+//! hold a lock that the closure needs when it joins the future.
+//!
+//! A process that forks inside a closure must not leave the closure in the child. A child that
+//! joins a future of its parent, or leaves its scope, aborts with a message; one that drops a
+//! future without a scope leaves it allocated.
+//!
+//! If a closure of a task of LPEL is so small that the joins inside it are plain, and it waits for
+//! a stream, then joins of other tasks of the worker are plain until it continues. A task that is
+//! cancelled during a join blocks its worker until the closures of the join have ended. If a task
+//! has a larger stack than a helper, its closures must not use more than the stack of the helper.
+//!
+//! The feature `rayon` uses rayon's global pool: its threads have the stacks that the program has
+//! given them (2 MiB by default), and a helper that waits blocks its thread. A closure that holds a
+//! lock must not wait in a call of rayon, which may run another closure that needs the lock.
+//! Without the feature `lpel`, calls in tasks of LPEL are plain.
 //!
 //! The control compares times of closures. It does not detect that two closures slow each other
 //! down, unless the caller waits for longer than the closure takes in place.
@@ -140,7 +163,6 @@ mod join;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
-mod order;
 mod pool;
 mod retry;
 mod schedule;

@@ -14,6 +14,8 @@ use std::time::Instant;
 const PART_NS: u64 = 50_000;
 /// Parts for each thread, so that all threads end at about the same time.
 const PARTS_EACH: usize = 8;
+/// Fewest steps in which a loop is measured, so that no step is a large part of the loop.
+const STEPS_MIN: usize = 64;
 /// Most parts of a loop in a run under a seed.
 const SEEDED_PARTS_MAX: usize = 8;
 
@@ -126,7 +128,7 @@ enum Stop<E> {
     Panic(Payload),
 }
 
-/// Parts that know their position in the whole sequence.
+/// Parts with their position in the whole sequence.
 pub(crate) struct At<P> {
     pub(crate) parts: P,
     pub(crate) position: usize,
@@ -202,24 +204,25 @@ fn measured<P: Parts, T: Send>(
 ) -> Vec<T> {
     let _open = context.open();
     let (length, depth) = (items.length(), context.depth());
-    let (mut rest, mut done, mut step, mut spent_ns) = (items, 0, 1, 0);
+    let step_max = (length / STEPS_MIN).max(1);
+    let (mut rest, mut done, mut step) = (items, 0, 1);
+    let (mut spent_ns, mut each_ns, mut left_ns) = (0, 0, 0);
     let mut results = Vec::new();
     let begin = Instant::now();
-    while done < length && spent_ns < PAYS_NS {
+    // The first items may be shorter than the later ones, so each step updates the estimate.
+    while done < length && (spent_ns < PAYS_NS || left_ns < 2 * PAYS_NS) {
         let (now, later) = rest.divide(step);
         results.push(run(now));
         done += step.min(length - done);
-        step *= 2;
+        step = (2 * step).min(step_max);
         rest = later;
         spent_ns = nanos_since(begin);
+        each_ns = spent_ns / (done as u64).max(1);
+        left_ns = each_ns.saturating_mul((length - done) as u64);
     }
     let left = length - done;
-    let each_ns = spent_ns / (done as u64).max(1);
-    let left_ns = each_ns.saturating_mul(left as u64);
     let mut was_taken = false;
-    if left > 0 && left_ns < 2 * PAYS_NS {
-        results.push(run(rest));
-    } else if left > 0 {
+    if left > 0 {
         let limit = context.limit();
         let part_ns = PART_NS.max(left_ns / (PARTS_EACH * limit) as u64);
         let largest = (left / (PARTS_EACH / 2 * limit)).max(1);

@@ -35,8 +35,8 @@ impl Shared {
     }
 }
 
-fn origin() -> Origin {
-    Origin { depth: 1, stack: 0, earlier: None, is_second: true }
+fn origin(number: u64) -> Origin {
+    Origin { depth: 1, stack: 0, number }
 }
 
 fn strand() -> Arc<Strand> {
@@ -51,12 +51,12 @@ fn help(from: &Strand, thief: &Arc<Strand>) -> bool {
     true
 }
 
-/// A join whose second closure adds `number`.
+/// A join whose second closure adds `number`, which is greater than those of the joins around it.
 fn join(own: &Strand, shared: &Arc<Shared>, number: u32, first: impl FnOnce()) {
     let adds = shared.clone();
     let work = Work::new(move || adds.add(number));
     // SAFETY: this function waits for the end of the job.
-    let job = Arc::new(unsafe { Job::new(&raw const work, origin()) });
+    let job = Arc::new(unsafe { Job::new(&raw const work, origin(number.into())) });
     own.push(job.clone());
     first();
     if own.take(&job) {
@@ -126,7 +126,7 @@ fn loom_waiting_strand_takes_only_descendants() {
 fn leaked_job() -> Job {
     let work: &'static Work<fn(), ()> = Box::leak(Box::new(Work::new((|| ()) as fn())));
     // SAFETY: the work is never freed.
-    unsafe { Job::new(work, origin()) }
+    unsafe { Job::new(work, origin(0)) }
 }
 
 #[test]

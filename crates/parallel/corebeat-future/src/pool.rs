@@ -13,7 +13,6 @@ mod backend;
 
 use crate::context;
 use crate::job::{Job, nanos_since};
-use crate::order;
 use crate::schedule::Baton;
 use crate::strand::Strand;
 use corebeat_sync::fork::Process;
@@ -58,13 +57,19 @@ pub(crate) fn global() -> Option<&'static Arc<Pool>> {
     if pool.limit < 2 || !pool.process.is_current() {
         return None;
     }
-    order::install();
     Some(pool)
 }
 
 /// Number of threads that the user or the system allows.
 fn threads() -> usize {
-    let wanted = std::env::var(THREADS).ok().and_then(|threads| threads.parse().ok());
+    let text = std::env::var_os(THREADS);
+    let wanted = text.as_ref().and_then(|text| text.to_str()?.parse().ok());
+    if let (Some(text), None) = (&text, wanted) {
+        eprintln!(
+            "corebeat-future: {THREADS}={} is not a number and has no effect",
+            text.display()
+        );
+    }
     wanted.unwrap_or_else(backend::threads).min(THREADS_MAX)
 }
 
@@ -90,11 +95,6 @@ impl Pool {
     /// locks.
     pub(crate) fn is_current(&self) -> bool {
         self.process.is_current()
-    }
-
-    /// Whether helpers exist, or existed.
-    pub(crate) fn has_helpers(&self) -> bool {
-        self.backend.get().is_some_and(Option::is_some)
     }
 
     // ---- strands
@@ -147,7 +147,7 @@ impl Pool {
         self.running.fetch_sub(1, SeqCst);
     }
 
-    /// A strand is about to block. Another one may run instead.
+    /// A strand is about to block, or leaves its last join. Another one may run instead.
     pub(crate) fn block(self: &Arc<Self>) {
         self.pause();
         if self.queued.load(SeqCst) > 0 {
@@ -158,6 +158,9 @@ impl Pool {
     /// Starts a helper, if fewer than `limit` strands run. Does nothing if the system has no thread
     /// for the helper.
     pub(crate) fn start_helper(self: &Arc<Self>, limit: usize) {
+        if self.baton.is_some() {
+            return;
+        }
         let add = |running| (running < limit).then_some(running + 1);
         if self.running.load(SeqCst) >= limit
             || self.running.fetch_update(SeqCst, SeqCst, add).is_err()
@@ -188,7 +191,11 @@ fn help(pool: &Arc<Pool>, capacity: usize) {
     }
     drop(context);
     pool.pause();
-    // A job that was pushed while this helper still counted as running has started no other one.
+}
+
+/// Starts another helper after the end of one, if there are jobs: a job that was pushed while the
+/// helper still counted as running, or still had its worker, has started no other one.
+fn helped(pool: &Arc<Pool>) {
     if pool.queued.load(SeqCst) > 0 {
         pool.start_helper(pool.limit);
     }

@@ -1,22 +1,48 @@
-//! The thread that switches sites on again, seldom. It starts with the first site that is switched
-//! off, and waits while there is none. A child of fork has no such thread: its joins are plain.
+//! The thread that switches sites, and depths of sites, on again. It starts with the first one that
+//! is switched off, and waits while there is none. A child of fork has no such thread: its joins
+//! are plain.
 
+use crate::control::DEPTHS;
 use crate::site::Site;
+use std::ptr;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-static DUE: Mutex<Due> = Mutex::new(Due { has_thread: false, sites: Vec::new() });
+static DUE: Mutex<Due> = Mutex::new(Due { has_thread: false, trials: Vec::new() });
 static CHANGED: Condvar = Condvar::new();
 
 struct Due {
     has_thread: bool,
-    sites: Vec<(Instant, &'static Site)>,
+    /// At most one trial for each site and each of its depths.
+    trials: Vec<Trial>,
 }
 
-/// Switches the site on after `wait`.
-pub(crate) fn schedule(site: &'static Site, wait: Duration) {
+struct Trial {
+    at: Instant,
+    site: &'static Site,
+    /// One depth; `None` means the whole site.
+    depth: Option<u32>,
+}
+
+impl Trial {
+    fn begin(&self) {
+        match self.depth {
+            Some(depth) => self.site.switch_on_depth(depth),
+            None => self.site.switch_on(),
+        }
+    }
+}
+
+/// Switches the site, or one of its depths, on after `wait`.
+pub(crate) fn schedule(site: &'static Site, depth: Option<u32>, wait: Duration) {
+    let depth = depth.map(|depth| depth.min(DEPTHS as u32 - 1));
+    let trial = Trial { at: Instant::now() + wait, site, depth };
     let mut due = DUE.lock().unwrap_or_else(PoisonError::into_inner);
-    due.sites.push((Instant::now() + wait, site));
+    let is_same = |other: &&mut Trial| ptr::eq(other.site, site) && other.depth == depth;
+    match due.trials.iter_mut().find(is_same) {
+        Some(other) => *other = trial,
+        None => due.trials.push(trial),
+    }
     if !due.has_thread {
         // Without a thread, sites stay switched off until the next call.
         due.has_thread = corebeat_sync::quiet::spawn("future-retry", run).is_ok();
@@ -28,9 +54,9 @@ fn run() {
     let mut due = DUE.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let now = Instant::now();
-        let ready = due.sites.extract_if(.., |(at, _)| *at <= now);
-        ready.for_each(|(_, site)| site.switch_on());
-        let next = due.sites.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+        let ready = due.trials.extract_if(.., |trial| trial.at <= now);
+        ready.for_each(|trial| trial.begin());
+        let next = due.trials.iter().map(|trial| trial.at.saturating_duration_since(now)).min();
         due = match next {
             Some(wait) => CHANGED.wait_timeout(due, wait).unwrap_or_else(PoisonError::into_inner).0,
             None => CHANGED.wait(due).unwrap_or_else(PoisonError::into_inner),

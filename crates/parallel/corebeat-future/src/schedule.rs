@@ -10,6 +10,7 @@ use crate::pool::{Pool, THREADS_MAX};
 use crate::site;
 use corebeat_sync::{Condvar, Mutex, lock};
 use fastrand::Rng;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
@@ -46,11 +47,11 @@ pub fn schedule<T>(seed: u64, f: impl FnOnce() -> T) -> T {
     let _all = site::AllParallel::begin();
     let (pool, helpers) = pool(seed);
     thread::scope(|scope| {
-        for number in 1..=helpers {
-            let pool = &pool;
-            scope.spawn(move || help(pool, number));
-        }
         let _over = Over(baton(&pool));
+        for number in 1..=helpers {
+            start(&pool, number, |builder, help| builder.spawn_scoped(scope, help).map(|_| ()))
+                .expect("the system starts the threads of a run under a seed");
+        }
         let context = context::seeded(&pool, 0);
         let result = f();
         drop(context);
@@ -63,13 +64,19 @@ pub fn schedule<T>(seed: u64, f: impl FnOnce() -> T) -> T {
 pub(crate) fn of_program() -> Result<Option<&'static Arc<Pool>>, ()> {
     static POOL: OnceLock<Option<(thread::ThreadId, Arc<Pool>)>> = OnceLock::new();
     let start = || {
-        let seed = std::env::var(SEED).ok()?.parse().ok()?;
+        let text = std::env::var_os(SEED)?;
+        // A test that requests a seed must not run without one.
+        let fail = |why: &dyn std::fmt::Display| -> ! {
+            eprintln!("corebeat-future: {SEED}={}: {why}", text.display());
+            std::process::exit(2)
+        };
+        let seed = text.to_str().and_then(|text| text.parse().ok());
+        let seed = seed.unwrap_or_else(|| fail(&"not a number from 0 to 18446744073709551615"));
         let (pool, helpers) = pool(seed);
         for number in 1..=helpers {
-            let pool = pool.clone();
             // The helpers wait for the baton until the process ends.
-            let builder = thread::Builder::new().name(format!("future-{number}"));
-            builder.spawn(move || help(&pool, number)).ok()?;
+            let started = start(&pool, number, |builder, help| builder.spawn(help).map(|_| ()));
+            started.unwrap_or_else(|why| fail(&why));
         }
         Some((thread::current().id(), pool))
     };
@@ -82,10 +89,22 @@ fn pool(seed: u64) -> (Arc<Pool>, usize) {
     let helpers = random.usize(1..=HELPERS_MAX);
     let mut threads = [Status::Ended; 1 + HELPERS_MAX];
     threads[0] = Status::Runs;
-    threads[1..=helpers].fill(Status::Waits);
     let state = State { random, holder: 0, threads, is_over: false };
     let baton = Baton { state: Mutex::new(state), passed: Condvar::new() };
     (Arc::new(Pool::new(THREADS_MAX, Some(baton))), helpers)
+}
+
+/// Starts a helper by `spawn`, and lets it take part if that succeeds.
+fn start(
+    pool: &Arc<Pool>,
+    number: usize,
+    spawn: impl FnOnce(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>,
+) -> io::Result<()> {
+    let own = pool.clone();
+    let builder = thread::Builder::new().name(format!("future-{number}"));
+    spawn(builder, Box::new(move || help(&own, number)))?;
+    lock(&baton(pool).state).threads[number] = Status::Waits;
+    Ok(())
 }
 
 fn baton(pool: &Pool) -> &Baton {
@@ -158,6 +177,10 @@ impl Baton {
     /// Passes the baton, perhaps to the caller itself.
     pub(crate) fn switch(&self, number: usize) {
         let mut state = lock(&self.state);
+        // A future that outlives the run: the other threads do not wait for this one.
+        if state.threads[number] == Status::Ended {
+            return;
+        }
         state.pass();
         self.passed.notify_all();
         self.wait_for_turn(state, number);

@@ -1,10 +1,9 @@
 //! Futures: closures that may run at the same time as the code that follows them.
 
-use crate::context::{Context, Deeper, Open, Stay};
+use crate::context::{self, Context, Deeper, Open, Stay};
 use crate::control::Sample;
 use crate::job::{Job, Payload, Slot, Work, nanos_since};
 use crate::join::probed;
-use crate::order::Earlier;
 use crate::site::{self, Site, Way};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -23,12 +22,16 @@ struct Entry {
     site: &'static Site,
     /// Depth at which the future was created.
     depth: u32,
+    /// Position in the list of the scope; 0 without a scope.
+    position: usize,
     created: Instant,
     /// Time until the result was needed.
     needed_ns: Cell<Option<u64>>,
     idle_ns: Cell<Option<u64>>,
     /// Whether the job has ended, or its closure must not run.
     is_settled: Cell<bool>,
+    /// Whether the site has the times of this future.
+    is_recorded: Cell<bool>,
     /// Whether the caller counts as running until the entry is settled. A future without a scope
     /// may be forgotten.
     is_scoped: bool,
@@ -45,7 +48,7 @@ impl Entry {
     unsafe fn start<F, T>(
         context: &Rc<Context>,
         site: &'static Site,
-        is_scoped: bool,
+        position: Option<usize>,
         closure: F,
     ) -> Entry
     where
@@ -54,12 +57,12 @@ impl Entry {
     {
         let work = Box::into_raw(Box::new(Work::new(closure)));
         let depth = context.depth();
-        if is_scoped {
+        if position.is_some() {
             Open::keep(context.open());
         }
         // SAFETY: the work stays in its box, which is freed after the entry is settled. `F` and `T`
         // are `Send`.
-        let job = Arc::new(unsafe { Job::new(work, context.origin(false)) });
+        let job = Arc::new(unsafe { Job::new(work, context.origin()) });
         context.push(&job);
         Entry {
             job,
@@ -68,11 +71,13 @@ impl Entry {
             context: context.clone(),
             site,
             depth,
+            position: position.unwrap_or(0),
             created: Instant::now(),
             needed_ns: Cell::new(None),
             idle_ns: Cell::new(None),
             is_settled: Cell::new(false),
-            is_scoped,
+            is_recorded: Cell::new(false),
+            is_scoped: position.is_some(),
             take_payload: take_payload::<T>,
         }
     }
@@ -127,16 +132,13 @@ impl Entry {
         if self.has_failed() { unsafe { (self.take_payload)(self.work) } } else { None }
     }
 
-    /// Adds the times of the future to its site.
+    /// Adds the times of the future to its site, once.
     fn record(&self) {
-        if let Some(first_ns) = self.needed_ns.get()
+        if let Some(needed_ns) = self.needed_ns.get()
             && self.job.end.is_over()
+            && !self.is_recorded.replace(true)
         {
-            let sample = Sample {
-                first_ns: self.job.time_ns(),
-                second_ns: first_ns,
-                idle_ns: self.idle_ns.get(),
-            };
+            let sample = Sample::of_future(needed_ns, self.job.time_ns(), self.idle_ns.get());
             self.site.record(&self.context, self.depth, sample);
         }
     }
@@ -169,56 +171,58 @@ unsafe fn take_payload<T>(work: *mut ()) -> Option<Payload> {
 /// A group of futures, all of which have ended when [`scope`] returns.
 pub struct Scope<'scope, 'env: 'scope> {
     list: List,
-    /// The place of the code before the first future.
-    before: RefCell<Option<Before>>,
+    /// Depth of the code before the scope.
+    depth: u32,
+    /// The context whose depth the first future has changed.
+    deeper: RefCell<Option<Rc<Context>>>,
     // As for the scopes of the standard library: both lifetimes are invariant.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
-}
-
-struct Before {
-    context: Rc<Context>,
-    depth: u32,
-    earlier: Option<Arc<Earlier>>,
 }
 
 /// The futures of a scope, in the order of the sequential program.
 #[derive(Default)]
 struct List {
     entries: RefCell<Vec<Rc<Entry>>>,
-    /// The number of first entries that have ended without a panic.
-    ended: Cell<usize>,
+    /// The number of first entries whose closures have begun.
+    begun: Cell<usize>,
+    /// Positions of those that other threads run, and of those that have failed, in order.
+    open: RefCell<Vec<usize>>,
 }
 
 impl List {
-    /// Runs the futures up to this one that have not started. Returns the first panic among them.
-    fn run_up_to(&self, last: &Rc<Entry>) -> Option<Payload> {
-        loop {
-            let entry = self.entries.borrow().get(self.ended.get())?.clone();
-            entry.run_unstarted(true);
-            if entry.has_failed() {
-                let interruption = entry.settle();
-                return entry.payload().or(interruption);
-            }
-            if Rc::ptr_eq(&entry, last) || !entry.is_settled.get() {
-                return self.run_rest(last);
-            }
-            self.ended.set(self.ended.get() + 1);
-        }
+    fn entry(&self, position: usize) -> Rc<Entry> {
+        self.entries.borrow()[position].clone()
     }
 
-    /// As `run_up_to`, where another thread runs the first of these futures.
-    fn run_rest(&self, last: &Rc<Entry>) -> Option<Payload> {
-        let entries = self.entries.borrow().get(self.ended.get()..)?.to_vec();
-        let up_to = entries.iter().position(|entry| Rc::ptr_eq(entry, last))?;
-        entries[..=up_to].iter().find_map(|entry| {
+    /// Runs the futures up to this one that have not started. Returns the first panic among them.
+    fn run_up_to(&self, last: usize) -> Option<Payload> {
+        self.open.borrow_mut().retain(|position| {
+            let entry = self.entry(*position);
+            !entry.job.end.is_over() || entry.has_failed()
+        });
+        let has_failed = |position: &usize| *position <= last && self.entry(*position).has_failed();
+        let failed = self.open.borrow().iter().copied().find(has_failed);
+        let entry = self.entry(failed.or_else(|| self.begin_up_to(last))?);
+        let interruption = entry.settle();
+        entry.payload().or(interruption)
+    }
+
+    /// Runs the futures up to this one that have not started. Returns the position of the first one
+    /// that has failed.
+    fn begin_up_to(&self, last: usize) -> Option<usize> {
+        while self.begun.get() <= last {
+            let position = self.begun.replace(self.begun.get() + 1);
+            let entry = self.entry(position);
             entry.run_unstarted(true);
-            if !entry.has_failed() {
-                return None;
+            if !entry.is_settled.get() || entry.has_failed() {
+                self.open.borrow_mut().push(position);
             }
-            let interruption = entry.settle();
-            entry.payload().or(interruption)
-        })
+            if entry.has_failed() {
+                return Some(position);
+            }
+        }
+        None
     }
 }
 
@@ -285,7 +289,9 @@ enum State<T> {
 pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     let scope = Scope {
         list: List::default(),
-        before: RefCell::new(None),
+        // A stack without a context has no open join.
+        depth: context::existing().map_or(0, |context| context.depth()),
+        deeper: RefCell::new(None),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -325,23 +331,23 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        // The futures of a scope are siblings.
-        let before = self.before.borrow().as_ref().map(|b| (b.context.clone(), b.depth));
-        let _depth = before.as_ref().map(|(context, depth)| Deeper::begin(context, *depth));
+        // The futures of a scope are siblings, also if inner scopes or joins create them.
+        let context = context::existing();
+        let code_depth = context.as_ref().map_or(0, |context| context.depth());
+        let depth = context.as_ref().map(|context| Deeper::begin(context, self.depth));
         match site::way(place) {
             Way::Plain(_call) => Future { state: State::Ready(f()), list: None },
             Way::Parallel(context, site) => {
+                let position = Some(self.list.entries.borrow().len());
+                let closure = probed(site, f);
                 // SAFETY: the scope settles its entries before `'scope` ends, also when it unwinds.
-                let entry = Rc::new(unsafe { Entry::start(&context, site, true, probed(site, f)) });
+                let entry = unsafe { Entry::start(&context, site, position, closure) };
+                let entry = Rc::new(entry);
                 self.list.entries.borrow_mut().push(entry.clone());
-                // The code that runs now comes after the future.
-                let earlier = context.earlier();
-                context.set_earlier(Some(Earlier::after(&entry.job, earlier.clone())));
-                if before.is_none() {
-                    let depth = context.depth();
-                    context.set_depth(depth + 1);
-                    *self.before.borrow_mut() = Some(Before { context, depth, earlier });
-                }
+                drop(depth);
+                // The code that follows is a sibling of the futures.
+                context.set_depth(code_depth.max(self.depth + 1));
+                self.deeper.borrow_mut().get_or_insert(context);
                 Future { state: State::Pending(entry, PhantomData), list: Some(&self.list) }
             }
         }
@@ -362,9 +368,8 @@ impl<'scope> Scope<'scope, '_> {
             }
         }
         std::mem::forget(stay);
-        if let Some(Before { context, depth, earlier }) = self.before.take() {
-            context.set_depth(depth);
-            context.set_earlier(earlier);
+        if let Some(context) = self.deeper.take() {
+            context.set_depth(self.depth);
         }
         entries.iter().for_each(|entry| entry.record());
         match failed {
@@ -414,7 +419,7 @@ where
         Way::Plain(_call) => State::Ready(f()),
         Way::Parallel(context, site) => {
             // SAFETY: the closure and its result borrow nothing.
-            let entry = unsafe { Entry::start(&context, site, false, probed(site, f)) };
+            let entry = unsafe { Entry::start(&context, site, None, probed(site, f)) };
             State::Pending(Rc::new(entry), PhantomData)
         }
     };
@@ -436,16 +441,14 @@ impl<T> Future<'_, T> {
             State::Taken => unreachable!("join consumes the future"),
         };
         entry.need();
-        if let Some(payload) = self.list.and_then(|list| list.run_up_to(&entry)) {
+        if let Some(payload) = self.list.and_then(|list| list.run_up_to(entry.position)) {
             resume_unwind(payload);
         }
         entry.run_unstarted(true);
         if let Some(interruption) = entry.settle() {
             resume_unwind(interruption);
         }
-        if self.list.is_none() {
-            entry.record();
-        }
+        entry.record();
         // SAFETY: the entry is settled, and was created with results of type `T`.
         let result = unsafe { (*entry.work.cast::<Slot<T>>()).take() };
         // A closure that did not run, or whose panic was surfaced, comes after another panic.
@@ -458,6 +461,11 @@ impl<T> Future<'_, T> {
 impl<T> Drop for Future<'_, T> {
     fn drop(&mut self) {
         if let (State::Pending(entry, _), None) = (&self.state, self.list) {
+            if !entry.context.is_current() {
+                // In a child of fork, no thread may use the work: it stays allocated.
+                std::mem::forget(entry.clone());
+                return;
+            }
             entry.need();
             entry.run_unstarted(true);
             let interruption = entry.settle();
@@ -484,5 +492,45 @@ impl<T> std::fmt::Debug for Future<'_, T> {
 impl std::fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Scope({} futures)", self.list.entries.borrow().len())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{join, schedule};
+
+    /// The depth of the calling code after `program`.
+    fn depth_after(program: impl FnOnce()) -> Option<u32> {
+        schedule(1, || {
+            drop(catch_unwind(AssertUnwindSafe(program)));
+            context::existing().map(|context| context.depth())
+        })
+    }
+
+    #[test]
+    fn scopes_restore_the_depth() {
+        let in_inner_scope = || {
+            scope(|s| {
+                scope(|t| {
+                    let _x = t.future(|| panic!("a panic of the test"));
+                    let _y = s.future(|| ());
+                });
+            });
+        };
+        assert_eq!(depth_after(in_inner_scope), Some(0));
+        let in_join = || {
+            scope(|s| {
+                join(|| s.future(|| ()).join(), || ());
+            });
+        };
+        assert_eq!(depth_after(in_join), Some(0));
+        let in_turns = || {
+            scope(|s| {
+                scope(|t| (t.future(|| ()).join(), s.future(|| ()).join()));
+                s.future(|| ()).join();
+            });
+        };
+        assert_eq!(depth_after(in_turns), Some(0));
     }
 }

@@ -3,7 +3,8 @@
 //! A site is found by the address of its `Location`, which the compiler passes to functions with
 //! `track_caller`. The table has a word for each site: the address of the location, and in its
 //! lowest bit whether the site is switched off. So one load and one comparison show that a site is
-//! switched off.
+//! switched off, if its word is in the first slot of its address. Other sites are found by a search
+//! of up to [`PROBES_MAX`] slots, and sites for which these are full by their text.
 //!
 //! ```text
 //!   &Location --(address / 8) mod SLOTS--> | word: address + 1 | --> plain call
@@ -11,7 +12,7 @@
 //! ```
 
 use crate::context::{self, Context};
-use crate::control::{Control, DEPTHS, Sample, Verdict};
+use crate::control::{Control, Sample, Verdict, depth_bit};
 use crate::pool;
 use crate::retry;
 use corebeat_probe::Probe;
@@ -113,7 +114,8 @@ impl PlainCall {
 impl Drop for PlainCall {
     fn drop(&mut self) {
         if self.is_small {
-            // A task of LPEL does not change its thread, so this is the same counter.
+            // A task of LPEL does not change its thread, so this is the same counter. While the
+            // call is suspended, the joins of other tasks of the worker are plain, too.
             SMALL.set(SMALL.get() - 1);
         }
     }
@@ -123,11 +125,17 @@ impl Drop for PlainCall {
 pub(crate) fn way(place: &'static Location<'static>) -> Way {
     let Some(context) = context::current() else {
         if pool::is_single() {
-            find(place).map(Site::set_off);
+            // Relaxed: a hint, so that later calls take no lock.
+            let on = find(place).filter(|site| site.is_off.load(Ordering::Relaxed) == 0);
+            on.map(Site::set_off);
         }
         return Way::Plain(PlainCall::begin(false));
     };
     let Some(site) = find(place) else { return Way::Plain(PlainCall::begin(false)) };
+    // For sites whose word is not in the first slot. Relaxed: a hint.
+    if site.is_off.load(Ordering::Relaxed) > 0 {
+        return Way::Plain(PlainCall::begin(false));
+    }
     if context.baton().is_none() {
         let bit = depth_bit(context.depth());
         // Relaxed: hints, as all accesses to the sets.
@@ -140,10 +148,6 @@ pub(crate) fn way(place: &'static Location<'static>) -> Way {
         }
     }
     Way::Parallel(context, site)
-}
-
-fn depth_bit(depth: u32) -> u32 {
-    1 << depth.min(DEPTHS as u32 - 1)
 }
 
 fn find(place: &'static Location<'static>) -> Option<&'static Site> {
@@ -229,16 +233,21 @@ impl Site {
         if context.baton().is_some() {
             return;
         }
-        let verdict = locked(&self.control).record(depth as usize, sample);
-        let Verdict::Plain { is_small } = verdict else { return };
+        let mut control = locked(&self.control);
+        let verdict = control.record(depth as usize, sample);
+        let Verdict::Plain { is_small, retry } = verdict else { return };
         let bit = depth_bit(depth);
         // Relaxed: hints. A call that is late uses the old way once more.
         if is_small {
             self.small.fetch_or(bit, Ordering::Relaxed);
         }
         let plain = self.plain.fetch_or(bit, Ordering::Relaxed) | bit;
-        if self.called.load(Ordering::Relaxed) & !plain == 0 {
+        let is_hopeless = control.is_hopeless(self.called.load(Ordering::Relaxed), plain);
+        drop(control);
+        if is_hopeless {
             self.switch_off();
+        } else {
+            retry::schedule(self, Some(depth), retry);
         }
     }
 
@@ -259,7 +268,16 @@ impl Site {
     fn switch_off(&'static self) {
         if self.set_off() {
             let wait = locked(&self.control).fail();
-            retry::schedule(self, wait);
+            retry::schedule(self, None, wait);
+        }
+    }
+
+    /// Lets one depth try again whether it pays, unless the whole site waits for that.
+    pub(crate) fn switch_on_depth(&self, depth: u32) {
+        // Relaxed: hints, as below.
+        if self.is_off.load(Ordering::Relaxed) == 0 {
+            self.small.fetch_and(!depth_bit(depth), Ordering::Relaxed);
+            self.plain.fetch_and(!depth_bit(depth), Ordering::Relaxed);
         }
     }
 

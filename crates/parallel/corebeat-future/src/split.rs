@@ -52,10 +52,8 @@ impl<'a, T: Send> Parts for &'a mut [T] {
     }
 
     fn divide(self, at: usize) -> (Self, Self) {
-        {
-            let at = at.min(self.len());
-            self.split_at_mut(at)
-        }
+        let at = at.min(self.len());
+        self.split_at_mut(at)
     }
 
     fn items(self) -> Self::Iter {

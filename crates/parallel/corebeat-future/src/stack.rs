@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Smallest stack of helpers: that of threads of the standard library.
 const LEAST: usize = 2 << 20;
-/// Largest stack of helpers, and that for an unlimited stack. Only touched pages use memory.
+/// Largest stack of helpers. Only touched pages use memory. No helper takes the closures of threads
+/// with larger stacks.
 const MOST: usize = 1 << 30;
+/// Stack of helpers for an unlimited stack.
 const UNLIMITED: usize = 64 << 20;
 /// Bytes that the frames of this crate and of the task take beyond those of the sequential program.
 #[cfg(not(feature = "rayon"))]
@@ -29,9 +31,9 @@ pub(crate) fn of_caller() -> usize {
     // The stack of a task of LPEL is not that of its thread. Tasks have smaller stacks than helpers
     // unless their program requests otherwise.
     let bytes = if wait::task().is_some() { 0 } else { of_thread() };
-    let bytes = if bytes >= MOST { UNLIMITED } else { bytes };
+    let bytes = if bytes == usize::MAX { UNLIMITED } else { bytes };
     // Relaxed: only the value matters.
-    LARGEST.fetch_max(bytes, Ordering::Relaxed);
+    LARGEST.fetch_max(bytes.min(MOST), Ordering::Relaxed);
     bytes
 }
 

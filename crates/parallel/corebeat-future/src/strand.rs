@@ -13,9 +13,10 @@
 //!
 //! - The frames of each stack are a part of one path in the tree of calls of the sequential
 //!   program. So a stack is never deeper than that of the sequential program.
-//! - A closure runs on top of a frame only if the sequential program would have run it inside that
-//!   frame, too. Locks and borrows of `RefCell` that the frame holds cause no new deadlock or
-//!   panic.
+//! - A closure of a join runs on top of a frame only if the sequential program would have run it
+//!   inside that frame, too. Locks and borrows of `RefCell` that the frame holds cause no new
+//!   deadlock or panic. A future is different: it runs in its `join`, on top of locks that the code
+//!   after its creation has taken.
 //!
 //! Proof. *A strand takes a job of another strand only when its own queue is empty* (`context`).
 //! So, while strand S runs K, its queue has only jobs that K created. Another strand checks under
@@ -54,6 +55,7 @@ impl Strand {
     /// Adds a job.
     pub(crate) fn push(&self, job: Arc<Job>) {
         let mut queue = lock(&self.queue);
+        debug_assert!(queue.back().is_none_or(|last| last.number < job.number));
         queue.push_back(job);
         // Relaxed: a hint, as all accesses.
         self.length.store(queue.len(), Ordering::Relaxed);
@@ -62,14 +64,18 @@ impl Strand {
     /// Claims a job of this strand, if it has not been claimed.
     pub(crate) fn take(&self, job: &Arc<Job>) -> bool {
         let mut queue = lock(&self.queue);
-        // Usually the last one.
-        let found = queue.iter().rposition(|queued| Arc::ptr_eq(queued, job));
-        if let Some(at) = found {
+        // The last one for joins. The jobs of many futures are in the order of their numbers.
+        let at = match queue.back() {
+            Some(last) if last.number == job.number => queue.len() - 1,
+            _ => queue.partition_point(|queued| queued.number < job.number),
+        };
+        let is_found = queue.get(at).is_some_and(|queued| Arc::ptr_eq(queued, job));
+        if is_found {
             queue.remove(at);
             // Relaxed: as above.
             self.length.store(queue.len(), Ordering::Relaxed);
         }
-        found.is_some() || crate::fault_omits("claim")
+        is_found || crate::fault_omits("claim")
     }
 
     /// Claims the oldest job of this strand.

@@ -96,7 +96,7 @@ pub fn sum<I: Split, T: Integer>(
     first: T,
     items: I,
     f: impl Fn(I::Item) -> T + Sync,
-    add: impl Fn(T, T) -> T + Sync,
+    add: impl Fn(T, T) -> T,
 ) -> T {
     let (place, items) = (Location::caller(), items.into_parts());
     if site::is_plain(place) {

@@ -173,6 +173,59 @@ fn future_without_scope_waits_when_it_is_dropped() {
 }
 
 #[test]
+fn scopes_inside_scopes_surface_the_first_panic() {
+    everywhere(|| {
+        // Futures of an outer scope, created in an inner one and in a join.
+        let inner = || {
+            scope(|s| {
+                scope(|t| {
+                    let _x = t.future(|| throw::<()>(1));
+                    let _y = s.future(|| ());
+                });
+            });
+        };
+        assert_eq!(panic_of(inner), Some(1));
+        assert_eq!(panic_of(|| throw::<()>(2)), Some(2));
+        scope(|s| {
+            let (x, ()) = join(|| s.future(|| fib(7)), || ());
+            assert_eq!(x.join(), 13);
+        });
+        // Panics while earlier futures have not started.
+        let both = || {
+            scope(|s| {
+                let _a = s.future(|| {
+                    scope(|u| {
+                        let _c = u.future(|| ());
+                        throw::<()>(1)
+                    });
+                });
+                scope(|t| {
+                    let _b = t.future(|| ());
+                    throw::<()>(2)
+                });
+            });
+        };
+        assert_eq!(panic_of(both), Some(1));
+    });
+}
+
+#[test]
+fn futures_outlive_a_run_under_a_seed() {
+    for seed in 0..SEEDS {
+        assert_eq!(schedule(seed, || future(|| fib(5))).join(), 5);
+        let ran = AtomicUsize::new(0);
+        scope(|s| {
+            schedule(seed, || {
+                for _ in 0..3 {
+                    let _x = s.future(|| ran.fetch_add(1, SeqCst));
+                }
+            });
+        });
+        assert_eq!(ran.into_inner(), 3);
+    }
+}
+
+#[test]
 fn loops_keep_the_order() {
     everywhere(|| {
         let numbers: Vec<u32> = (0..100).collect();

@@ -6,7 +6,7 @@
 //! its worker, and a helper on another worker takes its place among the running strands. The
 //! runtime has twice as many workers as CPUs for this purpose; most of them sleep.
 
-use super::{Pool, help};
+use super::{Pool, help, helped};
 use crate::stack;
 use corebeat_lpel::Runtime;
 use corebeat_sync::{Mutex, lock};
@@ -46,6 +46,7 @@ impl Backend {
         let helper = task.stack_size(capacity).spawn(move || {
             help(&pool, capacity);
             lock(&free).push(worker);
+            helped(&pool);
         });
         if helper.is_err() {
             lock(&self.free).push(worker);

@@ -1,6 +1,6 @@
 //! Helpers on the global pool of rayon. The thread of a helper that waits is blocked.
 
-use super::{Pool, help};
+use super::{Pool, help, helped};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ impl Backend {
                 // The program has chosen the stacks of rayon's threads.
                 help(&pool, usize::MAX);
                 IS_HELPING.set(false);
+                helped(&pool);
             }
         });
         true
