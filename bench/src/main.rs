@@ -4,7 +4,8 @@
 //! its libraries, and also uses the workloads. Each bench has a file: `linux_watch`, `tune_count`,
 //! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
 //! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
-//! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `probe`, `trace`, `sim` and `verify`.
+//! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `future`, `probe`, `trace`, `sim` and
+//! `verify`.
 //! `compare` compares two builds of the bench, and `figure` draws some of the results. The book's
 //! pages `measuring.md` and `measuring-libraries.md` describe each bench.
 //!
@@ -30,6 +31,7 @@ mod clustered;
 mod compare;
 mod corebeat;
 mod figure;
+mod future;
 mod go;
 mod heartbeat;
 mod input;
@@ -104,6 +106,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&scoop::BENCHES)
         .chain(&clustered::BENCHES)
         .chain(&rewrite::BENCHES)
+        .chain(&future::BENCHES)
         .chain(&probe::BENCHES)
         .chain(&trace::BENCHES)
         .chain(&sim::BENCHES)
@@ -172,7 +175,7 @@ fn main() -> ExitCode {
 }
 
 /// The subjects that run in processes of their own, by the name of their bench.
-const PARTS: [(&str, apart::Part); 16] = [
+const PARTS: [(&str, apart::Part); 17] = [
     ("kernel", |options| kernel::main(&apart::options(options)?)),
     ("lpel", |options| lpel::main(&apart::options(options)?)),
     ("reactor", |options| reactor::main(&apart::options(options)?)),
@@ -185,6 +188,7 @@ const PARTS: [(&str, apart::Part); 16] = [
     ("scoop", |options| scoop::main(&apart::options(options)?)),
     ("clustered", |options| clustered::main(&apart::options(options)?)),
     ("rewrite", |options| rewrite::main(&apart::options(options)?)),
+    ("future", |options| future::main(&apart::options(options)?)),
     ("probe", |options| probe::main(&apart::options(options)?)),
     ("trace", |options| trace::main(&apart::options(options)?)),
     ("sim", |options| sim::main(&apart::options(options)?)),

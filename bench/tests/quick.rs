@@ -47,7 +47,7 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
 }
 
 /// The benches whose listed cases are all measured, in groups that run together.
-const GROUPS: [&[&str]; 14] = [
+const GROUPS: [&[&str]; 15] = [
     &[
         "lpel.pipeline",
         "lpel.pingpong",
@@ -74,6 +74,7 @@ const GROUPS: [&[&str]; 14] = [
     &["scoop.collect", "scoop.mark", "scoop.pause", "scoop.leak"],
     &["clustered.counter", "clustered.guard", "clustered.retire", "clustered.server"],
     &["rewrite.match", "rewrite.exhaust", "rewrite.update"],
+    &["future.gain", "future.fine"],
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
     &["sim.speed"],
@@ -148,6 +149,9 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
             &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"]
         }
         "rewrite.update" => &["new evaluation"],
+        "future.gain" if case == "matrix" => &["plain", "rayon"],
+        "future.gain" => &["plain", "rayon", "rayon, by hand"],
+        "future.fine" => &["plain", "rayon"],
         "verify.response" => &["response-time-analysis"],
         _ => panic!("the peers of {bench} are not listed here"),
     }

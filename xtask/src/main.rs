@@ -5,9 +5,11 @@
 //! `cargo xtask vm` runs a command in a virtual machine that has two NUMA nodes.
 //! `cargo xtask wheel` builds the Python package.
 
+mod autofuture;
 mod book;
 mod citation;
 mod dist;
+mod effect;
 mod map;
 mod page;
 mod python;
@@ -25,6 +27,7 @@ use workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
+       cargo xtask autofuture [CRATE...] rewrite crates of the registry, and compare their tests
        cargo xtask dist [--check]        build the packages into target/dist, and check them
        cargo xtask vm [--groups v1|v2] [--sched-ext] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["autofuture", ref names @ ..] => autofuture::run(names),
         ["dist"] => dist::run(false),
         ["dist", "--check"] => dist::run(true),
         ["wheel"] => Workspace::read().and_then(|workspace| python::wheel(&workspace)),

@@ -1,5 +1,6 @@
 //! The long checks: many random cases, more interleavings, large sizes, and a loaded machine.
 
+use crate::effect;
 use crate::step::{Outcome, require_normal_priority, run_cargo, run_models};
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -73,6 +74,10 @@ pub(crate) fn run(minutes: u32) -> Result<(), String> {
     println!("\n==== races");
     if let Outcome::Skipped(why) = find_races(&workspace)? {
         println!("==== races: skipped: {why}");
+    }
+    println!("\n==== generated programs");
+    if let Outcome::Skipped(why) = effect::soak(&workspace, &minutes)? {
+        println!("==== generated programs: skipped: {why}");
     }
     let mut round = 0;
     while Instant::now() < end {

@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask ci`.
 
 use crate::workspace::{Workspace, cargo, files};
-use crate::{book, citation, map, python, remaining, style, vm};
+use crate::{book, citation, effect, map, python, remaining, style, vm};
 use rustix::process::getpriority_process;
 use std::process::Command;
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-const STEPS: [(&str, Check); 13] = [
+const STEPS: [(&str, Check); 14] = [
     ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_| {
         let all = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -26,7 +26,10 @@ const STEPS: [(&str, Check); 13] = [
         step(&long, &[])?;
         // The build of `cargo demo`.
         let few = ["clippy", "-p", "corebeat-cli", "--no-default-features", "--locked", "--"];
-        step(&[&few[..], &["-D", "warnings"]].concat(), &[])
+        step(&[&few[..], &["-D", "warnings"]].concat(), &[])?;
+        let rayon = ["clippy", "-p", "corebeat-future", "--no-default-features", "--features"];
+        let rules = ["rayon", "--all-targets", "--locked", "--", "-D", "warnings"];
+        step(&[&rayon[..], &rules].concat(), &[])
     }),
     ("build", |_| step(&["build", "--workspace"], &[])),
     ("test", |_| {
@@ -41,6 +44,7 @@ const STEPS: [(&str, Check); 13] = [
     ("python", python::check),
     ("loom", loom),
     ("miri", miri),
+    ("effect", effect::check),
     ("vm", vm::check),
 ];
 

@@ -1,0 +1,239 @@
+//! The command on a package: lists, rewrites, and undoes. The driver is the one in
+//! AUTOFUTURE_DRIVER; `cargo xtask ci --only effect` builds it.
+#![cfg(feature = "driver")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SOURCE: &str = "\
+fn fib(n: u32) -> u64 {
+    if n < 2 {
+        return u64::from(n);
+    }
+    // The two calls do not depend on each other.
+    fib(n - 1) + fib(n - 2)
+}
+
+fn show(n: u32) -> u32 {
+    (0..n).for_each(|i| println!(\"{i}\"));
+    n
+}
+
+fn main() {
+    let a = show(1);
+    let b = show(2);
+    println!(\"{} {a} {b}\", fib(10));
+}
+";
+
+/// Stands for the runtime: it has the signature of the real one.
+const RUNTIME: &str = "\
+pub fn join<A, B>(a: impl FnOnce() -> A, b: impl FnOnce() -> B + Send) -> (A, B)
+where
+    B: Send,
+{
+    (a(), b())
+}
+";
+
+fn package(folder: &Path, name: &str, file: &str, source: &str) {
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let manifest =
+        format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+    // A workspace of its own, wherever the temporary folder is.
+    std::fs::write(folder.join("Cargo.toml"), manifest + "\n[workspace]\n").unwrap();
+    std::fs::write(folder.join("src").join(file), source).unwrap();
+}
+
+fn autofuture(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cargo-autofuture"))
+        .arg("autofuture")
+        .arg("--manifest-path")
+        .arg(folder.join("example/Cargo.toml"))
+        .args(["--offline", "--future-path"])
+        .arg(folder.join("future"))
+        .args(args)
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .output()
+        .unwrap()
+}
+
+fn git(folder: &Path, args: &[&str]) {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(["-c", "user.name=a", "-c", "user.email=a@example.org"])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    package(&folder.path().join("example"), "example", "main.rs", SOURCE);
+    package(&folder.path().join("future"), "corebeat-future", "lib.rs", RUNTIME);
+    folder
+}
+
+#[test]
+fn candidates_are_listed_applied_and_undone() {
+    let folder = folder();
+    let folder = folder.path();
+    let main = folder.join("example/src/main.rs");
+    let manifest = folder.join("example/Cargo.toml");
+    let old_manifest = std::fs::read_to_string(&manifest).unwrap();
+
+    let listed = autofuture(folder, &[]);
+    let out = text(&listed.stdout);
+    assert!(listed.status.success(), "{}", text(&listed.stderr));
+    assert!(out.contains("candidate [divide-and-conquer]: `fib(n - 1)` and `fib(n - 2)`"), "{out}");
+    assert!(out.contains("rejected [consecutive-calls]: `show(1)` and `show(2)`"), "{out}");
+    assert!(out.ends_with("1 candidates, 1 rejected\n"), "{out}");
+    assert_eq!(std::fs::read_to_string(&main).unwrap(), SOURCE);
+
+    // The second list comes from the messages that cargo has kept.
+    assert_eq!(text(&autofuture(folder, &[]).stdout), out);
+
+    let refused = autofuture(folder, &["--apply"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = text(&refused.stderr);
+    assert!(why.contains("has changes that are not committed, or is not in a git"), "{why}");
+
+    git(&folder.join("example"), &["init", "-q"]);
+    git(&folder.join("example"), &["add", "-A"]);
+    git(&folder.join("example"), &["commit", "-q", "-m", "Begin"]);
+    let applied = autofuture(folder, &["--apply"]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let out = text(&applied.stdout);
+    assert!(out.contains("--- a/src/main.rs\n+++ b/src/main.rs\n"), "{out}");
+    let new = std::fs::read_to_string(&main).unwrap();
+    let expected = "    // The two calls do not depend on each other.\n    let (left, right) = \
+                    corebeat_future::join(|| fib(n - 1), || fib(n - 2));\n    left + right\n}";
+    assert!(new.contains(expected), "{new}");
+    assert!(std::fs::read_to_string(&manifest).unwrap().contains("corebeat-future"));
+    let patches = std::fs::read_dir(folder.join("target/autofuture/patches")).unwrap().count();
+    assert_eq!(patches, 1);
+
+    let undone = autofuture(folder, &["--undo"]);
+    assert!(undone.status.success(), "{}", text(&undone.stderr));
+    assert_eq!(std::fs::read_to_string(&main).unwrap(), SOURCE);
+    assert_eq!(std::fs::read_to_string(&manifest).unwrap(), old_manifest);
+    let again = autofuture(folder, &["--undo"]);
+    assert!(text(&again.stderr).contains("there is no rewrite to undo"));
+}
+
+#[test]
+fn a_rewrite_that_does_not_compile_is_undone() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::write(folder.join("future/src/lib.rs"), "").unwrap();
+    let failed = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert_eq!(failed.status.code(), Some(1));
+    let why = text(&failed.stderr);
+    assert!(why.contains("the rewritten package does not compile, and all files"), "{why}");
+    let main = folder.join("example/src/main.rs");
+    assert_eq!(std::fs::read_to_string(main).unwrap(), SOURCE);
+    let manifest = std::fs::read_to_string(folder.join("example/Cargo.toml")).unwrap();
+    assert!(!manifest.contains("corebeat-future"), "{manifest}");
+}
+
+const WORK: &str = "fn step(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b) }\n";
+
+const BOTH: &str = "\
+pub fn both() -> u64 {
+    let a = step(3);
+    let b = step(4);
+    a ^ b
+}
+";
+
+#[test]
+fn a_file_of_two_targets_is_rejected() {
+    let folder = folder();
+    let folder = folder.path();
+    let source = folder.join("example/src");
+    // The library has no effects. The program has, and there the calls are no work.
+    std::fs::write(source.join("shared.rs"), format!("use crate::step;\n{BOTH}")).unwrap();
+    std::fs::write(
+        source.join("main.rs"),
+        format!("mod shared;\n{WORK}fn main() {{ println!(\"{{}}\", shared::both()); }}\n"),
+    )
+    .unwrap();
+    std::fs::create_dir(source.join("bin")).unwrap();
+    let other = "#[path = \"../shared.rs\"]\nmod shared;\nfn step(n: u64) -> u64 { println!(\"{n}\"); n }\nfn main() { shared::both(); }\n";
+    std::fs::write(source.join("bin/other.rs"), other).unwrap();
+    let output = autofuture(folder, &[]);
+    let out = text(&output.stdout);
+    assert!(out.contains("stay sequential: several targets contain its file"), "{out}");
+    assert!(out.ends_with("0 candidates, 1 rejected\n"), "{out}");
+
+    // The same if cargo does not build the other target.
+    std::fs::remove_file(source.join("bin/other.rs")).unwrap();
+    std::fs::create_dir(folder.join("example/examples")).unwrap();
+    let other = other.replace("../shared.rs", "../src/shared.rs");
+    std::fs::write(folder.join("example/examples/other.rs"), other).unwrap();
+    let output = autofuture(folder, &[]);
+    let out = text(&output.stdout);
+    assert!(out.contains("may contain its file, and has not been compiled"), "{out}");
+}
+
+#[test]
+fn code_that_only_releases_have_is_judged() {
+    let folder = folder();
+    let folder = folder.path();
+    let work = WORK.replace("{ (0", "{ #[cfg(not(debug_assertions))] println!(\"{n}\"); (0");
+    let main = format!("{work}{BOTH}fn main() {{ println!(\"{{}}\", both()); }}\n");
+    std::fs::write(folder.join("example/src/main.rs"), main).unwrap();
+    let out = text(&autofuture(folder, &[]).stdout);
+    assert!(out.contains("the profile of releases does not have this candidate"), "{out}");
+    let json = text(&autofuture(folder, &["--json"]).stdout);
+    assert!(!json.contains("\"message\":\"candidate ["), "{json}");
+}
+
+#[test]
+fn an_interrupted_rewrite_is_undone() {
+    let folder = folder();
+    let folder = folder.path();
+    let applied = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let record = folder.join("target/autofuture/undo.json");
+    let written = std::fs::read_to_string(&record).unwrap();
+    // As the record was when the first file changed.
+    let interrupted = written.replace("\"is_complete\":true", "\"is_complete\":false");
+    assert_ne!(interrupted, written);
+    std::fs::write(&record, interrupted).unwrap();
+    let undone = autofuture(folder, &["--undo"]);
+    assert!(undone.status.success(), "{}", text(&undone.stderr));
+    assert_eq!(std::fs::read_to_string(folder.join("example/src/main.rs")).unwrap(), SOURCE);
+}
+
+#[test]
+fn a_package_that_does_not_compile_is_one_line() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::write(folder.join("example/src/main.rs"), "fn main() { 1 }\n").unwrap();
+    let failed = autofuture(folder, &[]);
+    assert_eq!(failed.status.code(), Some(1));
+    let why = text(&failed.stderr);
+    assert!(why.contains("error[E0308]: mismatched types"), "{why}");
+    assert!(why.lines().last().unwrap().contains("the package does not compile with"), "{why}");
+}
+
+#[test]
+fn json_has_the_form_of_cargo() {
+    let folder = folder();
+    let output = autofuture(folder.path(), &["--json"]);
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let is_candidate = |line: &&serde_json::Value| {
+        line["reason"] == "compiler-message"
+            && line["message"]["message"].as_str().unwrap().starts_with("candidate [")
+    };
+    assert_eq!(lines.iter().filter(is_candidate).count(), 1);
+    assert_eq!(lines.last().unwrap()["reason"], "build-finished");
+}

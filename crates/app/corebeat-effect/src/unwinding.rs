@@ -1,0 +1,150 @@
+//! The treatment of panics by the whole program: whether any code could observe memory after
+//! a panic has left a function, and whether the program may have a hook of panics.
+//!
+//! If the first of two overlapping calls panics, the second has perhaps written memory that it had
+//! not written in the sequential program. That matters only if code runs afterwards that reads this
+//! memory: code that catches the panic, another thread, or a destructor with effects.
+//!
+//! If the second call panics, the hook runs on another thread. It is code of the program, with
+//! effects, and is in no closure.
+//!
+//! In a program (not a library) all of that code is known: the functions that the functions,
+//! closures, statics and constants of the crate reach. Generic functions are reached with their
+//! type arguments. Code that the analysis cannot follow might do anything.
+
+use crate::body::summary_of;
+use crate::effect::Kind;
+use crate::graph::Graph;
+use crate::summary::Summary;
+use rustc_hir::def::DefKind;
+use rustc_hir::def_id::DefId;
+use rustc_middle::ty::{self, GenericArgs, Instance, InstanceKind};
+
+/// The treatment of panics by the program.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Program {
+    /// The reason for which memory might be read after a panic.
+    pub(crate) observer: Option<String>,
+    /// The reason for which there might be a hook of panics.
+    pub(crate) hook: Option<String>,
+}
+
+/// Searches the program. Changes the context of the graph.
+pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
+    let tcx = graph.tcx;
+    let all = |text: &str| Program { observer: Some(text.into()), hook: Some(text.into()) };
+    if tcx.entry_fn(()).is_none() {
+        return Program {
+            observer: Some("a caller in another crate may catch the panic".into()),
+            hook: Some("a caller in another crate may set a hook".into()),
+        };
+    }
+    let mut roots = Vec::new();
+    for owner in tcx.mir_keys(()).iter().map(|owner| owner.to_def_id()) {
+        let outer = tcx.typeck_root_def_id(owner);
+        if !tcx.generics_of(outer).requires_monomorphization(tcx) {
+            roots.extend(root(graph, owner));
+        }
+    }
+    if let Some(&main) = roots.first() {
+        graph.enter(tcx.typeck_root_def_id(main.def_id()));
+    }
+    let Some(reached) = graph.reached(roots) else {
+        return all("the program is too large for this question");
+    };
+    let mut program = Program::default();
+    for node in reached {
+        if program.observer.is_none() {
+            program.observer = observes(graph, node);
+        }
+        if program.hook.is_none() {
+            program.hook = sets_hook(graph, node);
+        }
+    }
+    program
+}
+
+/// The node of a body of this crate.
+fn root<'tcx>(graph: &Graph<'tcx>, owner: DefId) -> Option<Instance<'tcx>> {
+    let tcx = graph.tcx;
+    let args = match tcx.def_kind(owner) {
+        DefKind::Fn
+        | DefKind::AssocFn
+        | DefKind::Static { .. }
+        | DefKind::Const { .. }
+        | DefKind::AssocConst { .. } => GenericArgs::identity_for_item(tcx, owner),
+        DefKind::Closure => {
+            match *tcx.type_of(owner).instantiate_identity().skip_norm_wip().kind() {
+                ty::Closure(_, args) => args,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    tcx.is_mir_available(owner)
+        .then(|| Instance::new_raw(owner, tcx.erase_and_anonymize_regions(args)))
+}
+
+/// Code that might do anything, in this function.
+fn opaque<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<String> {
+    if let InstanceKind::DropGlue(_, Some(ty)) = node.def
+        && ty.is_trait()
+    {
+        // The destructors of trait objects are added where the objects are made.
+        return None;
+    }
+    let facts = graph.facts(node);
+    // Functions of the standard library that start threads, catch panics or set hooks have
+    // summaries. Others without code run functions of the program only if they receive them, and
+    // these are added where their pointers are made.
+    let is_standard = graph.is_standard(node.def_id().krate);
+    let finding = facts.findings.iter().find(|finding| {
+        finding.kind.is_opaque() && !(is_standard && finding.kind == Kind::Unknown)
+    })?;
+    Some(format!("`{}` {}", graph.tcx.def_path_str(node.def_id()), finding.text))
+}
+
+fn sets_hook<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<String> {
+    match summary_of(graph, node) {
+        Summary::Effect(Kind::Hook, _) => {
+            Some(format!("`{}` is called", graph.tcx.def_path_str(node.def_id())))
+        }
+        _ => opaque(graph, node),
+    }
+}
+
+fn observes<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<String> {
+    let tcx = graph.tcx;
+    let name = || tcx.def_path_str(node.def_id());
+    match summary_of(graph, node) {
+        Summary::Effect(Kind::Catch, _) => return Some(format!("`{}` catches panics", name())),
+        Summary::Effect(Kind::Hook, _) => {
+            return Some(format!("`{}` sets code that runs in a panic", name()));
+        }
+        Summary::Effect(Kind::Thread, _) => {
+            return Some(format!("other threads may run (`{}`)", name()));
+        }
+        _ => {}
+    }
+    if let InstanceKind::Intrinsic(def) = node.def
+        && tcx.item_name(def).as_str() == "catch_unwind"
+    {
+        return Some("panics are caught".into());
+    }
+    // A destructor runs while the panic leaves the function.
+    let is_destructor = match node.def {
+        InstanceKind::Item(def) => tcx
+            .opt_associated_item(def)
+            .and_then(|item| item.trait_item_def_id())
+            .and_then(|method| tcx.trait_of_assoc(method))
+            .is_some_and(|of| Some(of) == tcx.lang_items().drop_trait()),
+        _ => false,
+    };
+    if is_destructor && !graph.is_standard(node.def_id().krate) {
+        let effects = graph.effects([(node, tcx.def_span(node.def_id()))]);
+        if let Some(finding) = effects.findings.first() {
+            return Some(format!("the destructor `{}` {}", name(), finding.text));
+        }
+    }
+    opaque(graph, node)
+}

@@ -1,0 +1,189 @@
+//! Runs the driver on the programs in `tests/ui`: its messages, the behaviour of the rewritten
+//! programs, and, with the feature `fault`, that every class of effects is needed.
+//!
+//! `BLESS=1 cargo test` writes the expected messages anew.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder for the files of one test.
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn cases(kind: &str) -> Vec<PathBuf> {
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(folder().join("tests/ui").join(kind))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    cases
+}
+
+/// Arguments for the compiler in the first line of a case: `//@ ARGUMENT..`.
+fn arguments(case: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(case).unwrap();
+    let line = text.lines().next().and_then(|line| line.strip_prefix("//@ ")).unwrap_or_default();
+    let mut arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    if !line.contains("--edition") {
+        arguments.push("--edition=2024".into());
+    }
+    arguments
+}
+
+/// Runs the driver as cargo would, in the folder of the tests.
+fn drive(case: &Path, format: &str, fault: Option<&str>, out: &Path) -> Output {
+    let driver = env!("CARGO_BIN_EXE_corebeat-effect");
+    let mut command = Command::new(driver);
+    command
+        .current_dir(folder().join("tests"))
+        .args([driver, "rustc", "--crate-name", "case", "--crate-type", "bin"])
+        .args(["--emit=metadata", "-Cdebug-assertions=on"])
+        .args(arguments(case))
+        .arg(format!("--error-format={format}"))
+        .arg("--out-dir")
+        .arg(out)
+        .arg(case.strip_prefix(folder().join("tests")).unwrap())
+        .env("CARGO_PRIMARY_PACKAGE", "1")
+        .env_remove("COREBEAT_EFFECT_FAULT");
+    if let Some(fault) = fault {
+        command.env("COREBEAT_EFFECT_FAULT", fault);
+    }
+    command.output().unwrap()
+}
+
+/// The source with all candidates applied, and their number.
+fn rewritten(case: &Path, fault: Option<&str>, out: &Path) -> (String, usize) {
+    let output = drive(case, "json", fault, out);
+    let mut edits: Vec<(usize, usize, String)> = Vec::new();
+    for line in String::from_utf8(output.stderr).unwrap().lines() {
+        let message: Value = serde_json::from_str(line).unwrap();
+        if !message["message"].as_str().unwrap().starts_with("candidate [") {
+            continue;
+        }
+        for child in message["children"].as_array().unwrap() {
+            for span in child["spans"].as_array().unwrap() {
+                let number = |name: &str| span[name].as_u64().unwrap() as usize;
+                let text = span["suggested_replacement"].as_str().unwrap();
+                edits.push((number("byte_start"), number("byte_end"), text.to_owned()));
+            }
+        }
+    }
+    edits.sort();
+    let mut source = std::fs::read_to_string(case).unwrap();
+    for (start, end, text) in edits.iter().rev() {
+        source.replace_range(*start..*end, text);
+    }
+    (source, edits.len())
+}
+
+fn rustc(arguments: &[&str], out: &Path, source: &Path) {
+    let output = Command::new("rustc")
+        .args(["--edition=2024", "-Awarnings", "-Cdebug-assertions=on", "-L"])
+        .arg(out)
+        .arg("--out-dir")
+        .arg(out)
+        .args(arguments)
+        .arg(source)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Standard output and exit status of a program.
+fn run(program: &Path) -> (String, Option<i32>) {
+    let output = Command::new(program).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+/// The behaviour of the original and of the rewritten program.
+fn behaviours(case: &Path, source: &str, out: &Path) -> [(String, Option<i32>); 2] {
+    rustc(&["--crate-type=lib"], out, &folder().join("tests/runtime/corebeat_future.rs"));
+    let path = out.join("rewritten.rs");
+    std::fs::write(&path, source).unwrap();
+    rustc(&["--crate-name=original"], out, case);
+    rustc(&["--crate-name=rewritten", "--extern=corebeat_future"], out, &path);
+    [run(&out.join("original")), run(&out.join("rewritten"))]
+}
+
+#[test]
+fn messages_are_as_expected() {
+    let out = scratch("messages");
+    let mut wrong = Vec::new();
+    for case in [cases("accept"), cases("reject")].concat() {
+        let output = drive(&case, "human", None, &out);
+        assert!(output.status.success(), "{case:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let expected = case.with_extension("stderr");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&expected, &text).unwrap();
+        }
+        if std::fs::read_to_string(&expected).unwrap_or_default() != text {
+            wrong.push(format!("{}:\n{text}", case.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn accepted_programs_behave_as_before() {
+    for case in cases("accept") {
+        let out = scratch(case.file_stem().unwrap().to_str().unwrap());
+        let (source, count) = rewritten(&case, None, &out);
+        assert!(count > 0, "{case:?}");
+        let [before, after] = behaviours(&case, &source, &out);
+        assert_eq!(before, after, "{case:?}:\n{source}");
+    }
+}
+
+#[test]
+fn rejected_programs_have_no_candidates() {
+    let out = scratch("rejected");
+    for case in cases("reject") {
+        let (_, count) = rewritten(&case, None, &out);
+        assert_eq!(count, 0, "{case:?}");
+    }
+}
+
+/// Each case is accepted if the analysis overlooks one class of effects, and its behaviour changes.
+#[cfg(feature = "fault")]
+#[test]
+fn planted_faults_are_detected() {
+    let faults = [
+        ("mutex", "mutex"),
+        ("static", "static"),
+        ("thread_local", "thread-local"),
+        ("output", "output"),
+        ("once_lock", "once-lock"),
+        ("panic", "panic"),
+        ("question", "question"),
+        ("current_dir", "current-dir"),
+        ("file_offset", "file-offset"),
+        ("count", "count"),
+        ("type_name", "location"),
+        ("box_move", "capture"),
+        ("hook_thread", "hook"),
+        ("overflow_stack", "end"),
+        ("own_iter", "iter"),
+        ("own_iter_mut", "iter"),
+        ("stringify", "macro"),
+        ("profile", "profile"),
+    ];
+    for (name, fault) in faults {
+        let case = folder().join("tests/ui/reject").join(name).with_extension("rs");
+        let out = scratch(&format!("fault-{name}"));
+        let (source, count) = rewritten(&case, Some(fault), &out);
+        assert!(count > 0, "{name} is rejected with the fault, too");
+        let [before, after] = behaviours(&case, &source, &out);
+        assert_ne!(before, after, "the fault {fault} changes nothing:\n{source}");
+    }
+}

@@ -1,0 +1,359 @@
+//! Random well-typed programs whose functions have effects of every class, and code that calls them
+//! one after another, recursively and in loops. The effects are numbers that the order of the calls
+//! determines, so that a program which runs in another order prints something else.
+
+use std::fmt::Write;
+
+/// Random numbers: Marsaglia, *Xorshift RNGs*, 2003.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        for _ in 0..8 {
+            random.next();
+        }
+        random
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() >> 16) as usize % limit
+    }
+
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// The effects of the functions of a program, by class.
+const EFFECTS: &[(&str, &str)] = &[
+    ("none", ""),
+    ("none", "x ^= x >> 3;"),
+    (
+        "mutex",
+        "{ let mut held = MUTEX.lock().unwrap(); *held = (*held * 3 + n) % 1009; x += *held; }",
+    ),
+    ("static", "x += COUNT.fetch_add(n + 1, SeqCst);"),
+    ("static", "x += COUNT.load(SeqCst); COUNT.store(x % 97, SeqCst);"),
+    ("thread-local", "LOCAL.with(|l| { l.set((l.get() * 2 + 1) % 1009); x += l.get(); });"),
+    ("output", "println!(\"{} {x} {n}\", name());"),
+    ("once-lock", "x += *ONCE.get_or_init(|| n + 7);"),
+    ("panic", "if x % 11 == n % 3 { panic!(\"{x} {n}\"); }"),
+    ("panic", "x += DIGITS[(x % 12) as usize];"),
+    ("current-dir", "{ std::env::set_current_dir(if x % 2 == 0 { \"a\" } else { \"..\" }).ok(); }"),
+    ("current-dir", "x += std::env::current_dir().map_or(0, |d| d.as_os_str().len() as u64);"),
+    ("drop", "{ let noisy = Noisy(x % 50); x += noisy.0; }"),
+    ("exit", "if x % 13 == 5 { RAN.fetch_add(1, SeqCst); return x; }"),
+];
+
+/// The items of each program. Programs do not share anything but the current directory and the
+/// thread.
+const ITEMS: &str = r#"
+use std::cell::Cell;
+use std::fs::File;
+use std::io::Read;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
+
+static MUTEX: Mutex<u64> = Mutex::new(1);
+static COUNT: AtomicU64 = AtomicU64::new(1);
+static RAN: AtomicU64 = AtomicU64::new(0);
+static ONCE: OnceLock<u64> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static DIGITS: [u64; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5];
+thread_local! { static LOCAL: Cell<u64> = const { Cell::new(0) }; }
+
+struct Noisy(u64);
+
+impl Drop for Noisy {
+    fn drop(&mut self) {
+        DROPPED.store(DROPPED.load(SeqCst) * 5 % 1009 + self.0, SeqCst);
+    }
+}
+
+struct Kept(Rc<u64>);
+// SAFETY: there is no reason; the analysis must not rely on these.
+unsafe impl Send for Kept {}
+// SAFETY: as above.
+unsafe impl Sync for Kept {}
+
+impl Kept {
+    fn with_count(&self, n: u64) -> u64 {
+        (0..n % 3).for_each(|_| std::mem::forget(Rc::clone(&self.0)));
+        Rc::strong_count(&self.0) as u64
+    }
+}
+
+fn byte(mut file: &File) -> u64 {
+    let mut byte = [0];
+    file.read_exact(&mut byte).map_or(0, |()| byte[0].into())
+}
+
+fn name() -> &'static str {
+    module_path!().rsplit("::").next().unwrap()
+}
+"#;
+
+/// A crate of programs `p0`, `p1` and so on. `folder` has the folder `a`, and `data` is a file. The
+/// effects are those of one class, if it is given. Otherwise half of the programs have one class.
+pub(crate) fn generate(
+    random: &mut Random,
+    programs: usize,
+    class: Option<&str>,
+    folder: &str,
+    data: &str,
+) -> String {
+    let mut text = format!(
+        "#![allow(warnings)]\nconst DATA: &str = {data:?};\nconst FOLDER: &str = {folder:?};\n"
+    );
+    for number in 0..programs {
+        writeln!(text, "mod p{number} {{{ITEMS}").unwrap();
+        let (any, _) = random.pick(EFFECTS);
+        let class = class.or_else(|| random.one_in(2).then_some(any));
+        program(random, &mut text, class);
+        text.push_str("}\n");
+    }
+    text.push_str("fn main() {\n    std::panic::set_hook(Box::new(|_| ()));\n");
+    for number in 0..programs {
+        writeln!(text, "    finish(\"p{number}\", p{number}::run);").unwrap();
+    }
+    text.push_str(
+        "}\n
+fn finish(name: &str, run: fn() -> String) {
+    println!(\"\\n= {name}\");
+    std::env::set_current_dir(FOLDER).unwrap();
+    match std::panic::catch_unwind(run) {
+        Ok(text) => println!(\"{text}\"),
+        Err(payload) => println!(\"panic {:?}\", payload.downcast_ref::<String>()),
+    }
+}\n",
+    );
+    text
+}
+
+/// A function that a program calls.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// `fn(u64) -> u64`
+    Number,
+    /// `fn(&[u64], u64) -> u64`
+    Slice,
+    /// `fn(&mut Vec<u64>, u64) -> u64`
+    Change,
+    /// `fn(u64) -> Result<u64, String>`
+    Fallible,
+    /// `fn(&Kept, u64) -> u64`, which changes a count
+    Count,
+    /// `fn(&File, u64) -> u64`, which reads from the file
+    File,
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Number,
+    Kind::Slice,
+    Kind::Slice,
+    Kind::Change,
+    Kind::Change,
+    Kind::Fallible,
+    Kind::Count,
+    Kind::File,
+];
+
+fn program(random: &mut Random, text: &mut String, class: Option<&str>) {
+    let kinds: &[Kind] = match class {
+        Some("question") => &[Kind::Fallible, Kind::Change],
+        Some("count") => &[Kind::Count],
+        Some("file-offset") => &[Kind::File],
+        Some(_) => &KINDS[..5],
+        None => &KINDS,
+    };
+    let functions: Vec<Kind> = (0..4).map(|_| random.pick(kinds)).collect();
+    let is_possible = |effect: &&(&str, &str)| class.is_none_or(|class| effect.0 == class);
+    let list: Vec<&str> = EFFECTS.iter().filter(is_possible).map(|effect| effect.1).collect();
+    // In most programs few functions have effects, so that some calls are independent.
+    let purity = if list.is_empty() { usize::MAX } else { 1 + random.below(4) };
+    for (number, kind) in functions.iter().enumerate() {
+        function(random, text, number, *kind, (&list, purity));
+    }
+    recursion(random, text, (&list, purity));
+    text.push_str("fn body(va: &mut Vec<u64>, vb: &mut Vec<u64>) -> Result<u64, String> {\n");
+    text.push_str("    let mut sum = 0u64;\n");
+    text.push_str("    let file = File::open(crate::DATA).unwrap();\n");
+    text.push_str("    let kept = Kept(Rc::new(1));\n");
+    for number in 0..2 + random.below(3) {
+        statement(random, text, &functions, number);
+    }
+    text.push_str(
+        "    Ok(sum.wrapping_add(va.iter().chain(&*vb).fold(0, |a, b| a * 3 % 1_000_003 + b)))\n}
+pub fn run() -> String {\n",
+    );
+    for vector in ["va", "vb"] {
+        let items: Vec<u64> = (0..1 + random.below(6)).map(|_| random.below(40) as u64).collect();
+        writeln!(text, "    let mut {vector}: Vec<u64> = vec!{items:?};").unwrap();
+    }
+    text.push_str(
+        "    let both = std::panic::AssertUnwindSafe((&mut va, &mut vb));
+    let result = std::panic::catch_unwind(move || { let both = both; body(both.0.0, both.0.1) });
+    let result = result.map_err(|p| p.downcast_ref::<String>().cloned().unwrap_or_default());
+    let place = std::env::current_dir().unwrap();
+    let ends = place.ends_with(\"a\");
+    format!(\"{result:?} {} {} {} {} {ends} {:?} {} {va:?} {vb:?}\", MUTEX.lock().unwrap_or_else(|e| \
+         e.into_inner()), COUNT.load(SeqCst), RAN.load(SeqCst), DROPPED.load(SeqCst), ONCE.get(), \
+         LOCAL.with(Cell::get))
+}
+",
+    );
+}
+
+/// Writes `x = ...` in a loop over `n`, with effects.
+fn effects(random: &mut Random, text: &mut String, (list, purity): (&[&str], usize)) {
+    let count = if random.one_in(purity) { 1 + random.below(2) } else { 0 };
+    writeln!(text, "    for n in 0..{}u64 {{", 2 + random.below(3)).unwrap();
+    writeln!(text, "        x = (x * {} + n) % 1009;", 3 + 2 * random.below(20)).unwrap();
+    for _ in 0..count {
+        writeln!(text, "        {}", random.pick(list)).unwrap();
+    }
+    text.push_str("    }\n");
+}
+
+fn function(
+    random: &mut Random,
+    text: &mut String,
+    number: usize,
+    kind: Kind,
+    list: (&[&str], usize),
+) {
+    let (arguments, result, first) = match kind {
+        Kind::Number => ("mut x: u64", "u64", ""),
+        Kind::Slice => {
+            ("v: &[u64], mut x: u64", "u64", "x += v.iter().fold(0, |a, b| a * 7 % 101 + b);")
+        }
+        Kind::Change => (
+            "v: &mut Vec<u64>, mut x: u64",
+            "u64",
+            "for y in v.iter_mut() { *y = (*y * 3 + x) % 97; x += *y; }",
+        ),
+        Kind::Fallible => ("x: u64", "Result<u64, String>", ""),
+        Kind::Count => ("k: &Kept, mut x: u64", "u64", "for n in 0..3 { x += k.with_count(n); }"),
+        Kind::File => ("file: &File, mut x: u64", "u64", "for _ in 0..3 { x += byte(file); }"),
+    };
+    writeln!(text, "fn f{number}({arguments}) -> {result} {{").unwrap();
+    if kind == Kind::Fallible {
+        // `return` in the effects leaves the inner function.
+        writeln!(text, "    let x = inner{number}(x);").unwrap();
+        writeln!(
+            text,
+            "    if x % {} == 1 {{ return Err(format!(\"e{{x}}\")); }}",
+            2 + random.below(4)
+        )
+        .unwrap();
+        writeln!(text, "    Ok(x)\n}}\nfn inner{number}(mut x: u64) -> u64 {{").unwrap();
+    }
+    writeln!(text, "    {first}").unwrap();
+    effects(random, text, list);
+    if kind == Kind::Change && random.one_in(2) {
+        text.push_str("    v.push(x);\n");
+    }
+    text.push_str("    x\n}\n");
+}
+
+/// A function that calls itself twice.
+fn recursion(random: &mut Random, text: &mut String, list: (&[&str], usize)) {
+    text.push_str("fn twice(depth: u64, mut x: u64) -> u64 {\n");
+    effects(random, text, list);
+    text.push_str("    if depth == 0 { return x; }\n");
+    text.push_str(random.pick(&[
+        "    twice(depth - 1, x) + twice(depth - 1, x + 1)\n}\n",
+        "    let a = twice(depth - 1, x);\n    let b = twice(depth - 1, x + 1);\n    a * 2 + b\n}\n",
+    ]));
+    text.push_str(
+        "fn halves(v: &mut [u64]) {\n    if v.len() < 2 {\n        for x in v.iter_mut() {\n",
+    );
+    text.push_str("            *x = twice(0, *x);\n        }\n        return;\n    }\n");
+    text.push_str(
+        "    let (a, b) = v.split_at_mut(v.len() / 2);\n    halves(a);\n    halves(b);\n}\n",
+    );
+}
+
+/// A call of a function, as an expression of type `u64` or, if it may fail, a `Result`.
+fn call(random: &mut Random, functions: &[Kind]) -> (String, bool) {
+    let number = random.below(functions.len());
+    let argument = random.below(30);
+    let vector = random.pick(&["va", "vb"]);
+    match functions[number] {
+        Kind::Number => (format!("f{number}({argument})"), false),
+        Kind::Slice => (format!("f{number}(&*{vector}, {argument})"), false),
+        Kind::Change => (format!("f{number}(&mut *{vector}, {argument})"), false),
+        Kind::Fallible => (format!("f{number}({argument})"), true),
+        Kind::Count => (format!("f{number}(&kept, {argument})"), false),
+        Kind::File => (format!("f{number}(&file, {argument})"), false),
+    }
+}
+
+fn statement(random: &mut Random, text: &mut String, functions: &[Kind], number: usize) {
+    let one = |functions: &[Kind], random: &mut Random| {
+        let (call, may_fail) = call(random, functions);
+        match may_fail {
+            true => call + random.pick(&["?", "?", ".unwrap_or(77)", ".unwrap()"]),
+            false => call,
+        }
+    };
+    let vector = random.pick(&["va", "vb"]);
+    match random.below(9) {
+        0..=2 => {
+            for letter in ["a", "b", "c"].iter().take(2 + random.below(2)) {
+                let call = one(functions, random);
+                writeln!(text, "    let {letter}{number} = {call};").unwrap();
+                writeln!(text, "    sum = sum * 31 % 1_000_003 + {letter}{number};")
+                    .unwrap_or_default();
+                if random.one_in(3) {
+                    continue;
+                }
+                // Both calls first, then their use.
+                let undone = text.trim_end().rfind('\n').unwrap_or(0);
+                text.truncate(undone + 1);
+                let next = one(functions, random);
+                writeln!(text, "    let {letter}x{number} = {next};").unwrap();
+                writeln!(
+                    text,
+                    "    sum = (sum * 31 + {letter}{number} * 7 + {letter}x{number}) % 1_000_003;"
+                )
+                .unwrap();
+            }
+        }
+        3 => {
+            let (a, b) = (one(functions, random), one(functions, random));
+            writeln!(text, "    sum = (sum + {a} * 3 + {b}) % 1_000_003;").unwrap();
+        }
+        4 => writeln!(text, "    sum += twice({}, {});", 1 + random.below(3), random.below(9))
+            .unwrap(),
+        5 => writeln!(text, "    halves(&mut *{vector});").unwrap(),
+        6 => {
+            let f = functions.iter().position(|kind| *kind == Kind::Number);
+            let f = f.map_or("twice(1, *x)".into(), |f| format!("f{f}(*x)"));
+            writeln!(text, "    let m{number}: Vec<u64> = {vector}.iter().map(|x| {f}).collect();")
+                .unwrap();
+            writeln!(text, "    sum += m{number}.iter().fold(1, |a, b| a * 5 % 1009 + b);")
+                .unwrap();
+        }
+        7 => writeln!(text, "    for x in {vector}.iter_mut() {{ *x = twice(1, *x) % 50; }}")
+            .unwrap(),
+        _ => {
+            writeln!(text, "    let s{number}: u64 = {vector}.iter().map(|x| twice(1, *x)).sum();")
+                .unwrap();
+            writeln!(text, "    sum += s{number};").unwrap();
+        }
+    }
+}
