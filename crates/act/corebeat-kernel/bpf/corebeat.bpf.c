@@ -313,13 +313,15 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 		t->vtime_ns = woken_vtime_ns(t->vtime_ns, g->floor_ns);
 		ADD(g->thread_weight, weight);
 		if (ADD(g->runnable, 1) == 0) {
-			clock_ns = clock_of_groups_ns(groups, group_count, clock_ns, now_ns);
+			clock_ns = clock_of_groups_ns(groups, group_count, t->group, clock_ns,
+						      now_ns);
 			g->vtime_ns = woken_group_vtime_ns(g->vtime_ns, clock_ns);
 		}
 		ADD(g->runnable_base_ns, -now_ns);
 	} else {
 		if (g->runnable == 1)
-			clock_ns = clock_of_groups_ns(groups, group_count, clock_ns, now_ns);
+			clock_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
+						      now_ns);
 		ADD(g->thread_weight, -t->weight);
 		ADD(g->runnable, -1ULL);
 		ADD(g->runnable_base_ns, now_ns);
@@ -441,7 +443,11 @@ static __always_inline void advance(struct thread *t, u64 now_ns)
 	if (waiting & ~(1ULL << id)) {
 		u64 least_ns = least_waiting_ns(groups, group_count, id, waiting, now_ns);
 
-		g->vtime_ns = credited_ns(g->vtime_ns, least_ns);
+		u64 vtime_ns = g->vtime_ns, credited = credited_ns(vtime_ns, least_ns);
+
+		/* Other CPUs add their times meanwhile. */
+		if (credited > vtime_ns)
+			ADD(g->vtime_ns, credited - vtime_ns);
 	}
 }
 
@@ -580,7 +586,8 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 		advance(t, now_ns);
 		if (is_alone) {
 			struct group *g = group_at(prev_group);
-			u64 most_ns = clock_of_groups_ns(groups, group_count, clock_ns, now_ns);
+			u64 most_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
+							 now_ns);
 
 			/* No group that competes for this CPU loses its order. */
 			if (g->vtime_ns > most_ns + DEBT_NS)

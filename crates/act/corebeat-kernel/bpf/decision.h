@@ -230,9 +230,11 @@ static INLINE u64 woken_group_vtime_ns(u64 vtime_ns, u64 clock_ns)
 	return woken_ns < clock_ns + DEBT_NS ? woken_ns : clock_ns + DEBT_NS;
 }
 
-/* Returns the clock of groups: the least virtual time of those that compete. It never goes back.
- * The greatest virtual time would be that of a group which has a CPU for itself. */
-static INLINE u64 clock_of_groups_ns(const struct group *groups, u32 count, u64 clock_ns, u64 now_ns)
+/* Returns the clock of groups: the least virtual time of those that compete, except that of the
+ * group that wakes up now (NO_GROUP for none). It never goes back. The greatest virtual time
+ * would be that of a group which has a CPU for itself. */
+static INLINE u64 clock_of_groups_ns(const struct group *groups, u32 count, u32 woken,
+				     u64 clock_ns, u64 now_ns)
 {
 	u64 least_ns = ~0ULL;
 	int i;
@@ -241,7 +243,7 @@ static INLINE u64 clock_of_groups_ns(const struct group *groups, u32 count, u64 
 	{
 		if (i < 0 || i >= GROUPS_MAX)
 			break;
-		if (groups[i].runnable && !is_capped(&groups[i], now_ns) &&
+		if ((u32)i != woken && groups[i].runnable && !is_capped(&groups[i], now_ns) &&
 		    groups[i].vtime_ns < least_ns)
 			least_ns = groups[i].vtime_ns;
 	}

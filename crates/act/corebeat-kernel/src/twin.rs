@@ -58,8 +58,13 @@ unsafe extern "C" {
     fn twin_preempts(groups: *const Group, woken: u32, run: u32, owner: u32) -> i32;
     fn twin_woken_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
     fn twin_woken_group_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
-    fn twin_clock_of_groups_ns(groups: *const Group, count: u32, clock_ns: u64, now_ns: u64)
-    -> u64;
+    fn twin_clock_of_groups_ns(
+        groups: *const Group,
+        count: u32,
+        woken: u32,
+        clock_ns: u64,
+        now_ns: u64,
+    ) -> u64;
     fn twin_least_waiting_ns(
         groups: *const Group,
         count: u32,
@@ -105,6 +110,8 @@ enum Fault {
     FirstSearched,
     /// The clock of groups is the greatest virtual time of a selected one.
     ClockIsGreatest,
+    /// The clock of groups is that of the group that wakes up.
+    WokenCounts,
     /// A group that cannot use its share saves it up.
     CreditSaved,
     /// A group without a weight ignores the nice values of its threads.
@@ -117,7 +124,7 @@ enum Fault {
     PlaceIgnored,
 }
 
-const FAULTS: [Fault; 17] = [
+const FAULTS: [Fault; 18] = [
     Fault::OwnerIgnored,
     Fault::VictimIgnored,
     Fault::ClaimIgnored,
@@ -130,6 +137,7 @@ const FAULTS: [Fault; 17] = [
     Fault::BirthCredit,
     Fault::FirstSearched,
     Fault::ClockIsGreatest,
+    Fault::WokenCounts,
     Fault::CreditSaved,
     Fault::NiceIgnored,
     Fault::DebtKept,
@@ -251,14 +259,14 @@ impl World {
         unsafe { twin_pick(groups.as_ptr(), groups.len() as u32, owner, waiting, self.now_ns) }
     }
 
-    /// The clock of groups.
-    fn clock(&self) -> u64 {
+    /// The clock of groups, except for one that wakes up.
+    fn clock(&self, woken: u32) -> u64 {
         if self.fault == Fault::ClockIsGreatest {
             return self.clock_ns;
         }
         let (groups, count) = (self.groups.as_ptr(), self.groups.len() as u32);
         // SAFETY: the pointer refers to as many groups as the second argument states.
-        unsafe { twin_clock_of_groups_ns(groups, count, self.clock_ns, self.now_ns) }
+        unsafe { twin_clock_of_groups_ns(groups, count, woken, self.clock_ns, self.now_ns) }
     }
 
     fn thread_weight(&self, t: usize) -> u64 {
@@ -538,7 +546,7 @@ impl World {
             Some(t) if prev_group != NO_GROUP => {
                 self.advance(t);
                 if is_alone {
-                    let clock_ns = self.clock();
+                    let clock_ns = self.clock(NO_GROUP);
                     let group = &mut self.groups[prev_group as usize];
                     group.vtime_ns = group.vtime_ns.min(clock_ns + DEBT_NS);
                 }
@@ -565,10 +573,9 @@ impl World {
         group.thread_weight += weight;
         group.runnable += 1;
         if group.runnable == 1 {
-            group.runnable = 0;
-            self.clock_ns = self.clock();
+            let woken = if self.fault == Fault::WokenCounts { NO_GROUP } else { id as u32 };
+            self.clock_ns = self.clock(woken);
             let group = &mut self.groups[id];
-            group.runnable = 1;
             if self.fault != Fault::CreditKept {
                 // SAFETY: as above.
                 group.vtime_ns =
@@ -596,7 +603,7 @@ impl World {
 
     /// `quiescent`.
     fn sleep(&mut self, t: usize) {
-        self.clock_ns = self.clock();
+        self.clock_ns = self.clock(NO_GROUP);
         let weight = self.thread_weight(t);
         let thread = &mut self.threads[t];
         thread.place = Place::Asleep { until_ns: self.now_ns + thread.sleep_ns };

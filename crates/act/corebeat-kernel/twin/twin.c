@@ -62,9 +62,10 @@ u64 twin_woken_group_vtime_ns(u64 vtime_ns, u64 clock_ns)
 	return woken_group_vtime_ns(vtime_ns, clock_ns);
 }
 
-u64 twin_clock_of_groups_ns(const struct group *groups, u32 count, u64 clock_ns, u64 now_ns)
+u64 twin_clock_of_groups_ns(const struct group *groups, u32 count, u32 woken, u64 clock_ns,
+			    u64 now_ns)
 {
-	return clock_of_groups_ns(groups, count, clock_ns, now_ns);
+	return clock_of_groups_ns(groups, count, woken, clock_ns, now_ns);
 }
 
 u64 twin_least_waiting_ns(const struct group *groups, u32 count, u32 id, u64 waiting, u64 now_ns)
