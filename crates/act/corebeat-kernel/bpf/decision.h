@@ -103,7 +103,7 @@ static INLINE u64 quota_used_ns(const struct group *g, u64 now_ns)
 	return carried_ns(g->used_ns, g->quota_ns, period > g->period ? period - g->period : 0);
 }
 
-/* Changes the quota of a group. What it used under the earlier quota counts for one period. */
+/* Changes the quota of a group. CPU time under the earlier quota counts for one period. */
 static INLINE void change_quota(struct group *g, u64 quota_ns, u64 now_ns)
 {
 	u64 used_ns = g->quota_ns ? quota_used_ns(g, now_ns) : 0;
@@ -339,7 +339,8 @@ static INLINE u32 placed_group(const struct cpu *cpu, u64 waiting)
 
 /* Returns whether a thread of a set that wakes up may interrupt this CPU: it belongs to the set,
  * and runs a thread of another group. An idle CPU is woken up instead, and a CPU that runs a thread
- * of another scheduler cannot be taken from it. Two threads that wake up at once interrupt two CPUs. */
+ * of another scheduler cannot be taken from it. Two threads that wake up at once interrupt two
+ * CPUs. */
 static INLINE int is_victim(const struct cpu *cpu, u32 set)
 {
 	return cpu->owner == set && cpu->group != set && cpu->group != NO_GROUP &&

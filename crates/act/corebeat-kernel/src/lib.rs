@@ -58,12 +58,14 @@
 //! 2. While a thread of the owner of a CPU waits that may run there, the CPU runs no thread of
 //!    another group (`no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits`).
 //! 3. No thread waits for much longer than 5 s (`no_thread_starves`,
-//!    `a_thread_starves_behind_no_first_one`, `a_thread_leaves_a_cpu_that_another_scheduler_takes`).
+//!    `a_thread_starves_behind_no_first_one`,
+//!    `a_thread_leaves_a_cpu_that_another_scheduler_takes`).
 //! 4. Competing groups get CPU time in the ratio of their weights
 //!    (`groups_get_cpu_time_by_their_weights`), whatever they did before
 //!    (`old_threads_do_not_wait_for_new_ones`, `a_share_that_cannot_be_used_is_not_saved_up`,
 //!    `a_group_with_a_cpu_for_itself_takes_nothing_from_one_that_sleeps`).
-//! 5. Each planted fault in the decisions, or in the order of their calls, violates an invariant (`planted_faults_are_detected`).
+//! 5. Each planted fault in the use of the decisions violates an invariant
+//!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
 //!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
 //!

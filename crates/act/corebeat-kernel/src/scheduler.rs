@@ -158,8 +158,12 @@ impl KernelScheduler {
             });
         }
         let mut sets = vec![];
-        for &program in programs {
-            let group = *self.programs.get(&program).ok_or(Error::Unknown(program.0))?;
+        let group = |program: &ProgramId| {
+            self.programs.get(program).copied().ok_or(Error::Unknown(program.0))
+        };
+        // An unknown program leaves no other one a set.
+        let groups: Vec<Group> = programs.iter().map(group).collect::<Result<_, Error>>()?;
+        for (&program, group) in programs.iter().zip(groups) {
             self.set(program, group.request.with(GROUP_IS_SET, true))?;
             sets.push(group.id);
         }

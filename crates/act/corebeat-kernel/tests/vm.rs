@@ -408,8 +408,8 @@ fn occupy(cpu: usize, time: Duration) -> std::thread::JoinHandle<()> {
     })
 }
 
-/// Kernels that reserve a part of each CPU for `SCHED_EXT` bound the wait on a CPU that is taken, so
-/// there the test passes without `cpu_release` as well; the twin has that fault.
+/// Kernels that reserve a part of each CPU for `SCHED_EXT` bound the wait on a CPU that is taken.
+/// There the test passes without `cpu_release` as well; the twin has that fault.
 #[test]
 fn threads_leave_a_cpu_that_a_thread_of_the_default_scheduler_takes() {
     let Some(_alone) = alone() else { return };
