@@ -80,8 +80,7 @@ impl Kernel {
 
     /// The kernel that a command needs.
     fn of_command(command: &[&str]) -> Kernel {
-        let loads = |word: &&str| *word == "--kernel" || word.starts_with("--kernel=");
-        if command.iter().any(loads) { Kernel::SchedExt } else { Kernel::Release }
+        if command.contains(&"--kernel") { Kernel::SchedExt } else { Kernel::Release }
     }
 }
 
@@ -513,24 +512,23 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
             }
         }
     }
-    check_scheduler(workspace)?;
-    Ok(Outcome::Passed)
+    check_scheduler(workspace)
 }
 
 /// The tests of the scheduler in the kernel, in a machine whose kernel loads schedulers. Where the
-/// scheduler cannot be built, or the kernel cannot be fetched, this prints how to get it.
-fn check_scheduler(workspace: &Workspace) -> Result<(), String> {
+/// scheduler cannot be built, or the kernel cannot be fetched, they are skipped.
+fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
     let is_file = |path: &str| Path::new(path).is_file();
     let missing = ["clang", "make", "pkg-config"].into_iter().find(|tool| find(tool).is_none());
     let missing = missing.or(Some("libelf-dev").filter(|_| !is_file("/usr/include/gelf.h")));
     let missing = missing.or(Some("zlib1g-dev").filter(|_| !is_file("/usr/include/zlib.h")));
     if let Some(missing) = missing {
-        println!("the scheduler is not tested: there is no {missing} (apt-get install {missing})");
-        return Ok(());
+        return Ok(Outcome::Skipped(format!(
+            "the scheduler is not tested: there is no {missing} (apt-get install {missing})"
+        )));
     }
     if let Err(why) = unpacked(Kernel::SchedExt, &workspace.target_directory.join("vm")) {
-        println!("the scheduler is not tested: {why}");
-        return Ok(());
+        return Ok(Outcome::Skipped(format!("the scheduler is not tested: {why}")));
     }
     println!("in the machine, with a kernel that loads schedulers:");
     build_with_scheduler()?;
@@ -543,7 +541,7 @@ fn check_scheduler(workspace: &Workspace) -> Result<(), String> {
         [ $(cat /sys/kernel/sched_ext/state) = disabled ]";
     let command = ["sh", "-c", script, "vm", &*test.to_string_lossy()];
     match boot(workspace, Kernel::SchedExt, Groups::V2, STEP_MINUTES, &command)? {
-        0 => Ok(()),
+        0 => Ok(Outcome::Passed),
         code => Err(format!("the tests of the scheduler ended with {code} in the virtual machine")),
     }
 }

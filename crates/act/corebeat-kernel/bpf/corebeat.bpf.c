@@ -2,11 +2,15 @@
  * itself: decision.h has the rules, and user space sets weights, quotas, classes and the owners of
  * CPUs (src/scheduler.rs).
  *
- *   thread wakes --> select_cpu --> idle CPU: runs there at once
+ *   thread wakes --> select_cpu: finds an idle CPU, if there is one
  *                        |
- *                     enqueue --> queue of its group, by virtual time --> kick of a CPU that must
- *                                        |                                give way
+ *                     enqueue --> queue of its group, by virtual time --> kick of the idle CPU, or
+ *                                        |                                of one that must give way
  *   CPU is free ----> dispatch: pick(groups) --> first thread of the queue that may run there
+ *
+ * No thread waits in the queue of a CPU, which the kernel would serve before these queues and only
+ * on this CPU. If a thread of another scheduler takes a CPU, the thread that ran there goes back to
+ * the queue of its group (cpu_release).
  */
 #include "kernel.h"
 #include <bpf/bpf_tracing.h>
@@ -22,10 +26,12 @@ static volatile u64 zero_value;
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* Interval of the searches for threads that wait for too long, for each CPU. */
-#define SEARCH_NS 100000000ULL
 /* Interval of the search for groups whose quota permits running again. */
 #define REFILL_NS 10000000ULL
+/* Number of these intervals after which idle CPUs search for threads that starve behind a quota. */
+#define REFILLS_PER_SEARCH 100
+/* Largest number of waiting threads of a group that a search examines. */
+#define SEARCHED_MAX 512
 #define CLOCK_MONOTONIC 1
 
 /* State of a thread. */
@@ -39,6 +45,11 @@ struct thread {
 	u64 started_ns;
 	/* Since this time, it waits in a queue. */
 	u64 queued_ns;
+	/* Its weight in the sum of its group while it runs or waits. */
+	u64 weight;
+	/* One more than the idle CPU that was found for it; 0 for none. */
+	u32 place;
+	u32 unused;
 };
 
 /* How long a set had a turn, and how long it was together. User space reads this structure;
@@ -107,9 +118,12 @@ static volatile u32 group_count = 1;
 static volatile u32 cpu_count;
 static volatile u32 has_owners;
 static volatile u32 has_quota;
-/* The latest virtual time of a group that has started to run. */
-static volatile u64 latest_ns;
-static u64 searched_ns[CPUS_MAX];
+static u32 refills;
+/* The clock of groups (clock_of_groups_ns). */
+static volatile u64 clock_ns;
+/* The time of the next search of each CPU, and the number of its searches. */
+static u64 search_at_ns[CPUS_MAX];
+static u32 searches[CPUS_MAX];
 
 #define ADD(field, value) __sync_fetch_and_add(&(field), (value))
 
@@ -148,14 +162,6 @@ static __always_inline u32 running_on(s32 cpu)
 static __always_inline u64 slice_of(struct task_struct *p, const struct group *g, u64 now_ns)
 {
 	return slice_ns(g, p->se.slice, now_ns);
-}
-
-static __always_inline void insert(struct task_struct *p, u64 queue, u64 slice)
-{
-	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___bool))
-		scx_bpf_dsq_insert___v2___bool(p, queue, slice, 0);
-	else
-		scx_bpf_dsq_insert___void(p, queue, slice, 0);
 }
 
 static __always_inline void insert_vtime(struct task_struct *p, u64 queue, u64 slice, u64 vtime)
@@ -234,27 +240,17 @@ static __always_inline void settle(struct task_struct *p, struct thread *t, u64 
 		return;
 	t->started_ns = now_ns;
 	t->vtime_ns += charge_ns(ran_ns, weight, 1);
-	ADD(g->vtime_ns, charge_ns(ran_ns, g->weight, g->runnable));
+	ADD(g->vtime_ns, charge_ns(ran_ns, g->weight, g->thread_weight));
 	ADD(g->ran_ns, ran_ns);
 	if (g->quota_ns) {
-		u64 period = now_ns / QUOTA_PERIOD_NS;
+		u64 period = now_ns / QUOTA_PERIOD_NS, before = g->period, used_ns = g->used_ns;
 
-		if (period > g->period) {
-			g->used_ns = quota_used_ns(g, now_ns);
-			g->period = period;
-		}
+		/* One CPU begins the period. */
+		if (period > before &&
+		    __sync_val_compare_and_swap(&g->period, before, period) == before)
+			ADD(g->used_ns, carried_ns(used_ns, g->quota_ns, period - before) - used_ns);
 		ADD(g->used_ns, ran_ns);
 	}
-}
-
-/* Records that a thread has been selected to run. Its virtual times are the least ones, so threads
- * and groups that wake up start with about as much. */
-static __always_inline void advance(struct thread *t, struct group *g)
-{
-	if (t->vtime_ns > g->floor_ns)
-		g->floor_ns = t->vtime_ns;
-	if (g->vtime_ns > latest_ns)
-		latest_ns = g->vtime_ns;
 }
 
 SEC("struct_ops/select_cpu")
@@ -279,14 +275,14 @@ s32 BPF_PROG(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 				break;
 			if (cpus[i].owner == t->group && bpf_cpumask_test_cpu(i, p->cpus_ptr) &&
 			    scx_bpf_test_and_clear_cpu_idle(i)) {
-				insert(p, SCX_DSQ_LOCAL, slice_of(p, g, now_ns));
+				t->place = i + 1;
 				return i;
 			}
 		}
 	}
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	if (is_idle)
-		insert(p, SCX_DSQ_LOCAL, slice_of(p, g, now_ns));
+		t->place = cpu + 1;
 	return cpu;
 }
 
@@ -306,27 +302,81 @@ static __always_inline s32 victim(struct task_struct *p, u32 set)
 	return -1;
 }
 
+/* Adds a thread that runs or waits to its group, or removes it. */
+static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weight, u64 now_ns)
+{
+	struct group *g = group_at(t->group);
+
+	t->is_runnable = is_runnable;
+	if (is_runnable) {
+		t->weight = weight;
+		t->vtime_ns = woken_vtime_ns(t->vtime_ns, g->floor_ns);
+		ADD(g->thread_weight, weight);
+		if (ADD(g->runnable, 1) == 0) {
+			clock_ns = clock_of_groups_ns(groups, group_count, t->group, clock_ns,
+						      now_ns);
+			g->vtime_ns = woken_group_vtime_ns(g->vtime_ns, clock_ns);
+		}
+		ADD(g->runnable_base_ns, -now_ns);
+	} else {
+		if (g->runnable == 1)
+			clock_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
+						      now_ns);
+		ADD(g->thread_weight, -t->weight);
+		ADD(g->runnable, -1ULL);
+		ADD(g->runnable_base_ns, now_ns);
+	}
+	account(t->group, now_ns);
+}
+
+/* Moves a thread to the group that user space has assigned, if it has. The thread has the virtual
+ * time of its new group. */
+static __always_inline void assign(struct task_struct *p, struct thread *t, u64 now_ns)
+{
+	u32 pid = p->pid, *group = bpf_map_lookup_elem(&members, &pid);
+	_Bool is_runnable = t->is_runnable;
+	u32 id;
+
+	if (!group)
+		return;
+	id = *group & (GROUPS_MAX - 1);
+	bpf_map_delete_elem(&members, &pid);
+	if (id == t->group)
+		return;
+	if (is_runnable)
+		count(t, 0, 0, now_ns);
+	t->group = id;
+	t->vtime_ns = group_at(id)->floor_ns;
+	if (is_runnable)
+		count(t, 1, p->scx.weight, now_ns);
+}
+
 SEC("struct_ops/enqueue")
 void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct thread *t = thread_of(p);
-	u64 now_ns = now(), vtime_ns;
+	u64 now_ns = now();
 	struct group *g;
-	u32 run;
+	u32 run, place;
 	s32 cpu;
 
 	if (!t) {
 		insert_vtime(p, 0, SLICE_NS_DEFAULT, 0);
 		return;
 	}
+	/* A thread that started while its program was admitted, and has not slept since. */
+	if (!t->group)
+		assign(p, t, now_ns);
 	g = group_at(t->group);
-	vtime_ns = t->vtime_ns;
-	/* Sleep gives no credit beyond one lag. */
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		vtime_ns = woken_vtime_ns(vtime_ns, g->floor_ns);
-	t->vtime_ns = vtime_ns;
 	t->queued_ns = now_ns;
-	insert_vtime(p, t->group & (GROUPS_MAX - 1), slice_of(p, g, now_ns), vtime_ns);
+	place = t->place;
+	if (place)
+		cpu_at(place - 1)->placed = t->group + 1;
+	insert_vtime(p, t->group & (GROUPS_MAX - 1), slice_of(p, g, now_ns), t->vtime_ns);
+	if (place && !is_capped(g, now_ns)) {
+		scx_bpf_kick_cpu(place - 1, SCX_KICK_IDLE);
+		return;
+	}
 	if (is_capped(g, now_ns))
 		return;
 	if (has_owners && (g->flags & GROUP_IS_SET)) {
@@ -380,51 +430,127 @@ static __always_inline u64 waiting_groups(void)
 	return waiting;
 }
 
-/* Returns the time for which the first thread of a queue has waited. */
-static __always_inline u64 waited_ns(u64 queue, u64 now_ns)
+/* Records that a thread has been selected to run. Groups and threads that cannot use their shares
+ * do not save them up. */
+static __always_inline void advance(struct thread *t, u64 now_ns)
+{
+	u32 id = t->group & (GROUPS_MAX - 1);
+	struct group *g = group_at(id);
+	u64 first_ns = first_vtime_ns(id), waiting = waiting_groups();
+
+	t->vtime_ns = credited_ns(t->vtime_ns, first_ns);
+	g->floor_ns = risen_floor_ns(g->floor_ns, t->vtime_ns, first_ns);
+	if (waiting & ~(1ULL << id)) {
+		u64 least_ns = least_waiting_ns(groups, group_count, id, waiting, now_ns);
+
+		u64 vtime_ns = g->vtime_ns, credited = credited_ns(vtime_ns, least_ns);
+
+		/* Other CPUs add their times meanwhile. */
+		if (credited > vtime_ns)
+			ADD(g->vtime_ns, credited - vtime_ns);
+	}
+}
+
+static __always_inline _Bool move(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move___later))
+		return scx_bpf_dsq_move___later(it, p, SCX_DSQ_LOCAL, 0);
+	if (bpf_ksym_exists(scx_bpf_dispatch_from_dsq___first))
+		return scx_bpf_dispatch_from_dsq___first(it, p, SCX_DSQ_LOCAL, 0);
+	return 0;
+}
+
+/* Takes the first thread of a queue that starves and may run on this CPU. Returns since when it has
+ * waited; 0 for no such thread. */
+static __always_inline u64 take_starving_of(u64 queue, s32 cpu, u64 now_ns)
 {
 	struct bpf_iter_scx_dsq it;
-	struct task_struct *p;
-	struct thread *t;
-	u64 ns = 0;
+	u64 since_ns = 0;
+	int i;
 
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		p = bpf_iter_scx_dsq_next(&it);
-		t = p ? thread_of(p) : 0;
-		if (t && now_ns > t->queued_ns)
-			ns = now_ns - t->queued_ns;
+		bpf_for(i, 0, SEARCHED_MAX) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct thread *t;
+			u64 queued_ns;
+
+			if (!p)
+				break;
+			t = thread_of(p);
+			if (!t)
+				continue;
+			queued_ns = t->queued_ns;
+			if (is_starving(queued_ns, now_ns) &&
+			    bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && move(&it, p)) {
+				since_ns = queued_ns;
+				break;
+			}
+		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
-	return ns;
+	return since_ns;
+}
+
+/* Takes the thread that found this CPU idle. */
+static __always_inline _Bool take_placed(u64 queue, s32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	_Bool has_taken = 0;
+	int i;
+
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_for(i, 0, SEARCHED_MAX) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct thread *t;
+
+			if (!p)
+				break;
+			t = thread_of(p);
+			if (t && t->place == cpu + 1 && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+				has_taken = move(&it, p);
+				break;
+			}
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return has_taken;
 }
 
 /* Takes a thread that has waited for too long. */
 static __always_inline _Bool take_starving(s32 cpu, u64 waiting, u64 now_ns)
 {
-	u64 *searched = &searched_ns[cpu & (CPUS_MAX - 1)];
+	u32 at = cpu & (CPUS_MAX - 1), turn;
+	u64 since_ns = ZERO;
 	int i;
 
-	if (now_ns < *searched + SEARCH_NS)
+	if (now_ns < search_at_ns[at])
 		return 0;
-	*searched = now_ns;
+	turn = searches[at]++;
 	bpf_for(i, 0, group_count) {
-		if (i < 0 || i >= GROUPS_MAX)
+		u32 id = searched_group(i, turn, group_count) & (GROUPS_MAX - 1);
+
+		if (!(waiting & (1ULL << id)))
+			continue;
+		since_ns = take_starving_of(id, cpu, now_ns);
+		if (since_ns)
 			break;
-		if ((waiting & (1ULL << i)) && waited_ns(i, now_ns) > STARVATION_NS && take(i))
-			return 1;
 	}
-	return 0;
+	search_at_ns[at] = next_search_ns(since_ns, now_ns);
+	return since_ns != 0;
 }
 
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 {
 	u64 now_ns = now(), waiting = waiting_groups();
-	u32 owner = owner_of(cpu), prev_group = NO_GROUP;
+	u32 owner = owner_of(cpu), prev_group = NO_GROUP, placed;
 	struct thread *t = 0;
+	_Bool is_alone = 1;
 	int i;
 
 	cpu_at(cpu)->is_claimed = 0;
+	placed = placed_group(cpu_at(cpu), waiting);
+	cpu_at(cpu)->placed = 0;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = thread_of(prev);
 	if (t) {
@@ -433,6 +559,9 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 			prev_group = t->group;
 	}
 	if (waiting && take_starving(cpu, waiting, now_ns))
+		return;
+	if (!t && placed != NO_GROUP && !is_capped(group_at(placed), now_ns) &&
+	    take_placed(placed, cpu))
 		return;
 	bpf_for(i, 0, GROUPS_MAX) {
 		u32 next = pick(groups, group_count, owner, waiting, now_ns);
@@ -443,8 +572,10 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 			u64 next_ns = next == prev_group ? first_vtime_ns(next) : 0;
 
 			if (continues(group_at(prev_group), prev_group, t->vtime_ns,
-				      group_at(next), next, next_ns, owner))
+				      group_at(next), next, next_ns, owner)) {
+				is_alone = 0;
 				break;
+			}
 		}
 		if (take(next))
 			return;
@@ -452,18 +583,17 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	}
 	/* Without a slice, the thread goes back to its queue. */
 	if (t && prev_group != NO_GROUP) {
-		advance(t, group_at(prev_group));
+		advance(t, now_ns);
+		if (is_alone) {
+			struct group *g = group_at(prev_group);
+			u64 most_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
+							 now_ns);
+
+			/* No group that competes for this CPU loses its order. */
+			if (g->vtime_ns > most_ns + DEBT_NS)
+				g->vtime_ns = most_ns + DEBT_NS;
+		}
 		set_slice(prev, slice_of(prev, group_at(prev_group), now_ns));
-	}
-}
-
-static __always_inline void assign(struct task_struct *p, struct thread *t)
-{
-	u32 pid = p->pid, *group = bpf_map_lookup_elem(&members, &pid);
-
-	if (group) {
-		t->group = *group & (GROUPS_MAX - 1);
-		bpf_map_delete_elem(&members, &pid);
 	}
 }
 
@@ -472,34 +602,57 @@ void BPF_PROG(runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct thread *t = thread_of(p);
 	u64 now_ns = now();
-	struct group *g;
 
 	if (!t || t->is_runnable)
 		return;
-	if (!t->group)
-		assign(p, t);
-	g = group_at(t->group);
-	t->is_runnable = 1;
-	if (ADD(g->runnable, 1) == 0)
-		g->vtime_ns = woken_vtime_ns(g->vtime_ns, latest_ns);
-	ADD(g->runnable_base_ns, -now_ns);
-	account(t->group, now_ns);
+	assign(p, t, now_ns);
+	count(t, 1, p->scx.weight, now_ns);
 }
 
 SEC("struct_ops/quiescent")
 void BPF_PROG(quiescent, struct task_struct *p, u64 deq_flags)
 {
 	struct thread *t = thread_of(p);
-	u64 now_ns = now();
-	struct group *g;
+
+	if (t && t->is_runnable)
+		count(t, 0, 0, now());
+}
+
+/* The nice value of a thread has changed. */
+SEC("struct_ops/set_weight")
+void BPF_PROG(set_weight, struct task_struct *p, u32 weight)
+{
+	struct thread *t = thread_of(p);
 
 	if (!t || !t->is_runnable)
 		return;
-	g = group_at(t->group);
-	t->is_runnable = 0;
-	ADD(g->runnable, -1ULL);
-	ADD(g->runnable_base_ns, now_ns);
-	account(t->group, now_ns);
+	ADD(group_at(t->group)->thread_weight, weight - t->weight);
+	t->weight = weight;
+}
+
+/* A thread of another scheduler takes the CPU. */
+SEC("struct_ops/cpu_release")
+void BPF_PROG(cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	if (bpf_ksym_exists(scx_bpf_reenqueue_local___number))
+		scx_bpf_reenqueue_local___number();
+	else if (bpf_ksym_exists(scx_bpf_reenqueue_local___v2___void))
+		scx_bpf_reenqueue_local___v2___void();
+}
+
+/* Without these two functions, the kernel removes the scheduler when a CPU is plugged. */
+SEC("struct_ops/cpu_online")
+void BPF_PROG(cpu_online, s32 cpu)
+{
+	cpu_at(cpu)->is_offline = 0;
+}
+
+SEC("struct_ops/cpu_offline")
+void BPF_PROG(cpu_offline, s32 cpu)
+{
+	cpu_at(cpu)->is_offline = 1;
+	cpu_at(cpu)->owner = NO_GROUP;
+	cpu_at(cpu)->group = NO_GROUP;
 }
 
 SEC("struct_ops/running")
@@ -508,13 +661,12 @@ void BPF_PROG(running, struct task_struct *p)
 	struct thread *t = thread_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 now_ns = now();
-	struct group *g;
 
 	if (!t)
 		return;
-	g = group_at(t->group);
 	t->started_ns = now_ns;
-	advance(t, g);
+	t->place = 0;
+	advance(t, now_ns);
 	cpu_at(cpu)->group = t->group;
 	account_cpu(cpu, t->group, now_ns);
 }
@@ -539,8 +691,18 @@ void BPF_PROG(enable, struct task_struct *p)
 {
 	struct thread *t = thread_of(p);
 
-	if (t)
-		assign(p, t);
+	if (!t)
+		return;
+	assign(p, t, now());
+	t->vtime_ns = group_at(t->group)->floor_ns;
+}
+
+SEC("struct_ops/exit_task")
+void BPF_PROG(exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	u32 pid = p->pid;
+
+	bpf_map_delete_elem(&members, &pid);
 }
 
 SEC("struct_ops/init_task")
@@ -556,7 +718,7 @@ s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 		parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (parent) {
 			t->group = parent->group;
-			t->vtime_ns = parent->vtime_ns;
+			t->vtime_ns = group_at(t->group)->floor_ns;
 		}
 	}
 	return 0;
@@ -566,7 +728,7 @@ s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 static int refill(void *map, int *key, struct timer *timer)
 {
 	u64 waiting = waiting_groups(), now_ns = now();
-	u32 free = ZERO;
+	u32 free = waiting && ++refills % REFILLS_PER_SEARCH == 0;
 	int i;
 
 	bpf_for(i, 0, group_count) {
@@ -637,17 +799,25 @@ int set_group(struct request *request)
 	struct group *g = group_at(request->group);
 	u32 zero = 0;
 	struct timer *timer;
+	_Bool is_lower;
+	int i;
 
 	if (request->group >= GROUPS_MAX)
 		return 1;
 	if (request->group >= group_count)
 		group_count = request->group + 1;
-	if (!g->quota_ns && request->quota_ns) {
-		g->period = now() / QUOTA_PERIOD_NS;
-		g->used_ns = 0;
+	/* Slices that are longer than a lower quota end now. */
+	is_lower = request->quota_ns && (!g->quota_ns || request->quota_ns < g->quota_ns);
+	change_quota(g, request->quota_ns, now());
+	if (is_lower) {
+		bpf_for(i, 0, cpu_count) {
+			if (i < 0 || i >= CPUS_MAX)
+				break;
+			if (cpus[i].group == request->group)
+				scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);
+		}
 	}
 	g->weight = request->weight;
-	g->quota_ns = request->quota_ns;
 	g->flags = request->flags;
 	if (request->quota_ns) {
 		has_quota = 1;
@@ -676,7 +846,7 @@ int set_owners(void *context)
 			any = 1;
 			has_owners = 1;
 		}
-		if (cpus[i].owner == *owner)
+		if (cpus[i].is_offline || cpus[i].owner == *owner)
 			continue;
 		cpus[i].owner = *owner;
 		if (*owner != NO_GROUP && cpus[i].group != *owner)
@@ -689,7 +859,7 @@ int set_owners(void *context)
 }
 
 SEC(".struct_ops.link")
-struct sched_ext_ops corebeat_steered = {
+struct sched_ext_ops corebeat = {
 	.select_cpu = (void *)select_cpu,
 	.enqueue = (void *)enqueue,
 	.dispatch = (void *)dispatch,
@@ -697,29 +867,16 @@ struct sched_ext_ops corebeat_steered = {
 	.running = (void *)running,
 	.stopping = (void *)stopping,
 	.quiescent = (void *)quiescent,
+	.set_weight = (void *)set_weight,
+	.cpu_release = (void *)cpu_release,
+	.cpu_online = (void *)cpu_online,
+	.cpu_offline = (void *)cpu_offline,
 	.enable = (void *)enable,
 	.init_task = (void *)init_task,
+	.exit_task = (void *)exit_task,
 	.init = (void *)init,
 	.exit = (void *)record_end,
 	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_SWITCH_PARTIAL,
-	.timeout_ms = 30000,
-	.name = "corebeat",
-};
-
-SEC(".struct_ops.link")
-struct sched_ext_ops corebeat_all = {
-	.select_cpu = (void *)select_cpu,
-	.enqueue = (void *)enqueue,
-	.dispatch = (void *)dispatch,
-	.runnable = (void *)runnable,
-	.running = (void *)running,
-	.stopping = (void *)stopping,
-	.quiescent = (void *)quiescent,
-	.enable = (void *)enable,
-	.init_task = (void *)init_task,
-	.init = (void *)init,
-	.exit = (void *)record_end,
-	.flags = SCX_OPS_ENQ_LAST,
 	.timeout_ms = 30000,
 	.name = "corebeat",
 };

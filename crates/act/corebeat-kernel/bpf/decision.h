@@ -25,8 +25,18 @@
 #define STARVATION_NS 5000000000ULL
 /* A woken thread preempts a thread of a group whose virtual time is later by this much. */
 #define PREEMPTION_NS 3000000ULL
-/* A group that wakes may have this much less virtual time than the groups that ran. */
+/* A group or a thread that wakes may have this much less virtual time than the others. */
 #define LAG_NS 3000000ULL
+/* A group or a thread that runs may have this much less virtual time than one that waits: one that
+ * cannot use its share does not save it up. */
+#define CREDIT_NS 500000000ULL
+/* A group that wakes, or that runs where no other can, may have this much more virtual time than
+ * the least one. */
+#define DEBT_NS 2000000000ULL
+/* CPU time beyond a quota counts for at most this many periods. */
+#define QUOTA_DEBT_PERIODS 10ULL
+/* Interval of the searches for threads that wait for too long, for each CPU. */
+#define SEARCH_NS 100000000ULL
 /* Bounds of slices, and the slice of a thread without one. */
 #define SLICE_NS_MIN 100000ULL
 #define SLICE_NS_MAX 100000000ULL
@@ -41,7 +51,7 @@
 struct group {
 	/* CPU time divided by the weight, in nanoseconds at weight 100. */
 	u64 vtime_ns;
-	/* The latest virtual time at which a thread of the group was selected to run. */
+	/* A virtual time of threads: that of each selected thread, or of the first that waited then. */
 	u64 floor_ns;
 	/* Number of threads that run or wait. */
 	u64 runnable;
@@ -50,7 +60,7 @@ struct group {
 	u64 runnable_base_ns;
 	/* CPU time since the start, in nanoseconds. */
 	u64 ran_ns;
-	/* Weight of the whole group; 0 for THREAD_WEIGHT for each runnable thread. */
+	/* Weight of the whole group; 0 for that of its runnable threads. */
 	u64 weight;
 	/* CPU time in each period; 0 for no quota. */
 	u64 quota_ns;
@@ -59,30 +69,50 @@ struct group {
 	u64 period;
 	u32 flags;
 	u32 unused;
+	/* Sum of the weights of the runnable threads, by their nice values. */
+	u64 thread_weight;
 };
 
 /* Returns the virtual time of a span of CPU time. */
-static INLINE u64 charge_ns(u64 ran_ns, u64 weight, u64 runnable)
+static INLINE u64 charge_ns(u64 ran_ns, u64 weight, u64 thread_weight)
 {
 	if (!weight)
-		weight = THREAD_WEIGHT * (runnable ? runnable : 1);
+		weight = thread_weight ? thread_weight : THREAD_WEIGHT;
 	return ran_ns * THREAD_WEIGHT / weight;
 }
 
-/* Returns the CPU time that counts against the quota at this time. Time beyond the quota of the
- * earlier periods counts in the later ones. */
+/* Returns the CPU time that counts against a quota after so many periods. Time beyond the quota
+ * counts in the later periods, up to a bound. */
+static INLINE u64 carried_ns(u64 used_ns, u64 quota_ns, u64 periods)
+{
+	u64 most_ns = quota_ns * QUOTA_DEBT_PERIODS, granted_ns;
+
+	if (used_ns > most_ns)
+		used_ns = most_ns;
+	if (periods > QUOTA_DEBT_PERIODS)
+		return 0;
+	granted_ns = periods * quota_ns;
+	return used_ns > granted_ns ? used_ns - granted_ns : 0;
+}
+
+/* Returns the CPU time that counts against the quota at this time. */
 static INLINE u64 quota_used_ns(const struct group *g, u64 now_ns)
 {
 	u64 period = now_ns / QUOTA_PERIOD_NS;
-	u64 granted;
 
-	if (period <= g->period)
-		return g->used_ns;
-	/* After so many periods, no debt remains. */
-	if (period - g->period > 1000)
-		return 0;
-	granted = (period - g->period) * g->quota_ns;
-	return g->used_ns > granted ? g->used_ns - granted : 0;
+	return carried_ns(g->used_ns, g->quota_ns, period > g->period ? period - g->period : 0);
+}
+
+/* Changes the quota of a group. CPU time under the earlier quota counts for one period. */
+static INLINE void change_quota(struct group *g, u64 quota_ns, u64 now_ns)
+{
+	u64 used_ns = g->quota_ns ? quota_used_ns(g, now_ns) : 0;
+
+	if (g->quota_ns == quota_ns)
+		return;
+	g->used_ns = used_ns < quota_ns ? used_ns : quota_ns;
+	g->period = now_ns / QUOTA_PERIOD_NS;
+	g->quota_ns = quota_ns;
 }
 
 static INLINE int is_capped(const struct group *g, u64 now_ns)
@@ -183,12 +213,100 @@ static INLINE int preempts(const struct group *woken, u32 woken_id, const struct
 	return woken->vtime_ns + PREEMPTION_NS < run->vtime_ns;
 }
 
-/* Returns the virtual time of a group that had no runnable thread and has one now. */
-static INLINE u64 woken_vtime_ns(u64 vtime_ns, u64 latest_ns)
+/* Returns the virtual time of a thread that wakes up, starts, or enters the group. Sleep gives no
+ * credit beyond one lag. */
+static INLINE u64 woken_vtime_ns(u64 vtime_ns, u64 clock_ns)
 {
-	u64 least_ns = latest_ns > LAG_NS ? latest_ns - LAG_NS : 0;
+	u64 least_ns = clock_ns > LAG_NS ? clock_ns - LAG_NS : 0;
 
 	return vtime_ns > least_ns ? vtime_ns : least_ns;
+}
+
+/* Returns the virtual time of a group that had no runnable thread and has one now. */
+static INLINE u64 woken_group_vtime_ns(u64 vtime_ns, u64 clock_ns)
+{
+	u64 woken_ns = woken_vtime_ns(vtime_ns, clock_ns);
+
+	return woken_ns < clock_ns + DEBT_NS ? woken_ns : clock_ns + DEBT_NS;
+}
+
+/* Returns the clock of groups: the least virtual time of those that compete, except that of the
+ * group that wakes up now (NO_GROUP for none). It never goes back. The greatest virtual time
+ * would be that of a group which has a CPU for itself. */
+static INLINE u64 clock_of_groups_ns(const struct group *groups, u32 count, u32 woken,
+				     u64 clock_ns, u64 now_ns)
+{
+	u64 least_ns = ~0ULL;
+	int i;
+
+	EACH(i, count)
+	{
+		if (i < 0 || i >= GROUPS_MAX)
+			break;
+		if ((u32)i != woken && groups[i].runnable && !is_capped(&groups[i], now_ns) &&
+		    groups[i].vtime_ns < least_ns)
+			least_ns = groups[i].vtime_ns;
+	}
+	return least_ns != ~0ULL && least_ns > clock_ns ? least_ns : clock_ns;
+}
+
+/* Returns the least virtual time of the other groups with waiting threads; the largest number
+ * without one. */
+static INLINE u64 least_waiting_ns(const struct group *groups, u32 count, u32 id, u64 waiting,
+				   u64 now_ns)
+{
+	u64 least_ns = ~0ULL;
+	int i;
+
+	EACH(i, count)
+	{
+		if (i < 0 || i >= GROUPS_MAX)
+			break;
+		if ((u32)i != id && (waiting & (1ULL << i)) && !is_capped(&groups[i], now_ns) &&
+		    groups[i].vtime_ns < least_ns)
+			least_ns = groups[i].vtime_ns;
+	}
+	return least_ns;
+}
+
+/* Returns the virtual time of a group or a thread that is selected to run, if the least one that
+ * waits has this time. */
+static INLINE u64 credited_ns(u64 vtime_ns, u64 waiting_ns)
+{
+	if (waiting_ns == ~0ULL || vtime_ns + CREDIT_NS >= waiting_ns)
+		return vtime_ns;
+	return waiting_ns - CREDIT_NS;
+}
+
+/* Returns the floor of the threads of a group after one was selected, if the first one that still
+ * waits has this virtual time. */
+static INLINE u64 risen_floor_ns(u64 floor_ns, u64 selected_ns, u64 first_ns)
+{
+	u64 least_ns = selected_ns < first_ns ? selected_ns : first_ns;
+
+	return least_ns > floor_ns ? least_ns : floor_ns;
+}
+
+/* Returns whether a thread that has waited since then runs before all others. */
+static INLINE int is_starving(u64 queued_ns, u64 now_ns)
+{
+	return now_ns > queued_ns + STARVATION_NS;
+}
+
+/* Returns the time of the next search of a CPU for threads that starve, after one that found a
+ * thread which has waited since `queued_ns`; 0 for none. Waits of twice the bound show that more
+ * threads starve than a search at each interval serves. */
+static INLINE u64 next_search_ns(u64 queued_ns, u64 now_ns)
+{
+	if (queued_ns && now_ns > queued_ns + 2 * STARVATION_NS)
+		return now_ns;
+	return now_ns + SEARCH_NS;
+}
+
+/* Returns the group that a search examines in this step. Each search begins with another group. */
+static INLINE u32 searched_group(u32 step, u32 turn, u32 count)
+{
+	return (step + turn) % (count ? count : 1);
 }
 
 /* State of a CPU. */
@@ -199,14 +317,34 @@ struct cpu {
 	u32 group;
 	/* Whether the CPU was interrupted for a thread of its owner, and has not reacted yet. */
 	u32 is_claimed;
+	/* Whether the CPU is unplugged. Then it has no owner. */
+	u32 is_offline;
+	/* One more than the group of a thread that found this CPU idle; 0 for none. */
+	u32 placed;
 	u32 unused;
 };
 
+/* Returns the group of a thread that found this CPU idle and runs there first, or NO_GROUP.
+ * `waiting` has a bit for each group with waiting threads. */
+static INLINE u32 placed_group(const struct cpu *cpu, u64 waiting)
+{
+	u32 group = cpu->placed - 1;
+
+	if (!cpu->placed || group >= GROUPS_MAX || !(waiting & (1ULL << group)))
+		return NO_GROUP;
+	if (cpu->owner < GROUPS_MAX && cpu->owner != group && (waiting & (1ULL << cpu->owner)))
+		return NO_GROUP;
+	return group;
+}
+
 /* Returns whether a thread of a set that wakes up may interrupt this CPU: it belongs to the set,
- * and does something else. Two threads that wake up at once interrupt two CPUs. */
+ * and runs a thread of another group. An idle CPU is woken up instead, and a CPU that runs a thread
+ * of another scheduler cannot be taken from it. Two threads that wake up at once interrupt two
+ * CPUs. */
 static INLINE int is_victim(const struct cpu *cpu, u32 set)
 {
-	return cpu->owner == set && cpu->group != set && !cpu->is_claimed;
+	return cpu->owner == set && cpu->group != set && cpu->group != NO_GROUP &&
+	       !cpu->is_claimed;
 }
 
 /* State of a set. */

@@ -62,6 +62,10 @@ struct scx_init_task_args {
 	_Bool fork;
 };
 
+struct scx_cpu_release_args {
+	int reason;
+};
+
 struct scx_exit_task_args {
 	_Bool cancelled;
 };
@@ -111,8 +115,13 @@ struct sched_ext_ops {
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, _Bool runnable);
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	void (*set_weight)(struct task_struct *p, u32 weight);
+	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
+	void (*cpu_online)(s32 cpu);
+	void (*cpu_offline)(s32 cpu);
 	void (*enable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	u64 flags;
@@ -156,6 +165,14 @@ _Bool __scx_bpf_dsq_insert_vtime(struct task_struct *p,
 	struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
 _Bool scx_bpf_dsq_move_to_local___one(u64 dsq_id) __ksym __weak;
 _Bool scx_bpf_dsq_move_to_local___v2___two(u64 dsq_id, u64 enq_flags) __ksym __weak;
+/* Until Linux 7.2, and from 6.19 on. */
+u32 scx_bpf_reenqueue_local___number(void) __ksym __weak;
+void scx_bpf_reenqueue_local___v2___void(void) __ksym __weak;
+/* Linux 6.12, and later ones. */
+_Bool scx_bpf_dispatch_from_dsq___first(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+	u64 dsq_id, u64 enq_flags) __ksym __weak;
+_Bool scx_bpf_dsq_move___later(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+	u64 dsq_id, u64 enq_flags) __ksym __weak;
 _Bool scx_bpf_task_set_slice___bool(struct task_struct *p, u64 slice) __ksym __weak;
 
 #endif

@@ -1,6 +1,6 @@
 //! The scheduler of a program that was built without it.
 
-use crate::{Error, Mode};
+use crate::Error;
 use corebeat_machine::{
     Action, Coscheduler, CpuId, Effect, ProgramId, Scheduler, SchedulerError, ThreadId, Turns,
 };
@@ -15,7 +15,7 @@ impl KernelScheduler {
     ///
     /// # Errors
     /// [`Error::NotBuilt`], always.
-    pub fn load(_mode: Mode) -> Result<KernelScheduler, Error> {
+    pub fn load() -> Result<KernelScheduler, Error> {
         Err(Error::NotBuilt)
     }
 }

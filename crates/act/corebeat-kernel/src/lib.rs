@@ -6,10 +6,10 @@
 //! # Example
 //!
 //! ```
-//! use corebeat_kernel::{KernelScheduler, Mode};
+//! use corebeat_kernel::KernelScheduler;
 //! use corebeat_machine::Scheduler;
 //!
-//! match KernelScheduler::load(Mode::Steered) {
+//! match KernelScheduler::load() {
 //!     Ok(scheduler) => println!("loaded; its threads have the policy {:?}", scheduler.policy()),
 //!     Err(reason) => println!("not loaded: {reason}"),
 //! }
@@ -36,7 +36,9 @@
 //! programs that compete get CPU time in the ratio of their weights, whatever their numbers of
 //! threads are (Sironi et al., *Metronome: Operating System Level Performance Management via
 //! Self-adaptive Computing*, DAC 2012, section 5.1). A group without a weight has that of its
-//! runnable threads: then programs compete as with the default scheduler.
+//! runnable threads, by their nice values: then programs compete as with the default scheduler.
+//! Neither sleep, nor a share that a program or a thread cannot use, gives credit for later: the
+//! virtual time of what runs is at most half a second behind that of what waits.
 //!
 //! A thread of the owner that wakes up interrupts any other thread on a CPU of its set, so no CPU
 //! of a set runs another task while a task of the set waits (Schönherr, Lutz, Richling,
@@ -46,10 +48,8 @@
 //! (Pusukuri, *Runtime Support for Maximizing Performance on Multicore Systems*, 2012, chapter 5).
 //! The slice of a thread is that of `sched_setattr(2)`, which the Linux machine sets.
 //!
-//! With [`Mode::Steered`] the scheduler schedules only threads of the policy `SCHED_EXT`. The
-//! machine gives the policy to the threads of admitted programs, with an entry in its journal.
-//! With [`Mode::All`] it schedules all threads of the time-sharing classes. No command offers this
-//! mode: it is loaded and unloaded in the tests, and passes no conformance suite yet.
+//! The scheduler schedules only threads of the policy `SCHED_EXT`. The machine gives the policy to
+//! the threads of admitted programs, with an entry in its journal.
 //!
 //! # Invariants
 //!
@@ -57,10 +57,15 @@
 //!    (`no_cpu_idles_while_a_thread_that_may_run_there_waits`).
 //! 2. While a thread of the owner of a CPU waits that may run there, the CPU runs no thread of
 //!    another group (`no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits`).
-//! 3. No thread waits for much longer than 5 s (`no_thread_starves`).
+//! 3. No thread waits for much longer than 5 s (`no_thread_starves`,
+//!    `a_thread_starves_behind_no_first_one`,
+//!    `a_thread_leaves_a_cpu_that_another_scheduler_takes`).
 //! 4. Competing groups get CPU time in the ratio of their weights
-//!    (`groups_get_cpu_time_by_their_weights`).
-//! 5. Each planted fault in the decisions violates an invariant (`planted_faults_are_detected`).
+//!    (`groups_get_cpu_time_by_their_weights`), whatever they did before
+//!    (`old_threads_do_not_wait_for_new_ones`, `a_share_that_cannot_be_used_is_not_saved_up`,
+//!    `a_group_with_a_cpu_for_itself_takes_nothing_from_one_that_sleeps`).
+//! 5. Each planted fault in the use of the decisions violates an invariant
+//!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
 //!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
 //!
@@ -72,9 +77,9 @@
 //!
 //! # Limits
 //!
-//! - With [`Mode::Steered`], threads of other programs have precedence: the kernel runs a thread of
-//!   `SCHED_EXT` only on a CPU where no thread of the default scheduler waits, except for a small
-//!   reserve in new kernels. Steer all programs that compete.
+//! - Threads of other programs have precedence: the kernel runs a thread of `SCHED_EXT` only on a
+//!   CPU where no thread of the default scheduler waits, except for a small reserve in new kernels.
+//!   A thread that loses its CPU runs on another one that is free. Steer all programs that compete.
 //! - At most 63 programs and 512 CPUs.
 //! - A quota is exceeded by at most a slice of 0.5 ms on each CPU, which counts in the next period.
 //! - Turns end at most a reading (a fifth of a turn, at most 20 ms) after the last thread of a set
@@ -110,12 +115,3 @@ pub use group::GroupState;
 pub use loaded::Groups;
 #[cfg(feature = "bpf")]
 pub use scheduler::KernelScheduler;
-
-/// Threads that the scheduler schedules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// The threads of the programs that are admitted; all others keep the default scheduler.
-    Steered,
-    /// All threads of the time-sharing classes of the host.
-    All,
-}

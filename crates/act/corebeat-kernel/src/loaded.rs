@@ -1,8 +1,8 @@
 //! The scheduler in the kernel: its object, its tables and its programs.
 
+use crate::Error;
 use crate::group::{GroupState, Request};
 use crate::state::{Counter, NO_GROUP};
-use crate::{Error, Mode};
 use corebeat_machine::Turns;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramInput, set_print,
@@ -12,6 +12,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// The compiled scheduler (`bpf/corebeat.bpf.c`).
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/corebeat.bpf.o"));
+
+/// Name of the functions of the scheduler in the object.
+const OPERATIONS: &str = "corebeat";
 
 /// Largest number of bytes of messages of the kernel in an error.
 const MESSAGES_MAX: usize = 2500;
@@ -48,10 +51,10 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn load(mode: Mode) -> Result<Loaded, Error> {
+    pub(crate) fn load() -> Result<Loaded, Error> {
         MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let before = set_print(Some((PrintLevel::Warn, collect)));
-        let loaded = Loaded::attach(mode);
+        let loaded = Loaded::attach();
         set_print(before);
         loaded.map_err(|e| {
             let messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,19 +69,11 @@ impl Loaded {
         })
     }
 
-    fn attach(mode: Mode) -> libbpf_rs::Result<Loaded> {
-        let (used, unused) = match mode {
-            Mode::Steered => ("corebeat_steered", "corebeat_all"),
-            Mode::All => ("corebeat_all", "corebeat_steered"),
-        };
-        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-        for mut map in open.maps_mut().filter(|map| map.name() == OsStr::new(unused)) {
-            map.set_autocreate(false)?;
-        }
-        let mut object = open.load()?;
+    fn attach() -> libbpf_rs::Result<Loaded> {
+        let mut object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
         // Since Linux 7.1 other programs than those of the scheduler must be associated with it.
         // Older kernels have no such call and need none.
-        let operations = object.maps().find(|map| map.name() == OsStr::new(used));
+        let operations = object.maps().find(|map| map.name() == OsStr::new(OPERATIONS));
         for program in object.progs_mut() {
             let is_call = ["set_group", "set_owners"].iter().any(|name| program.name() == *name);
             if let Some(operations) = operations.as_ref().filter(|_| is_call) {
@@ -92,8 +87,8 @@ impl Loaded {
         let (members, groups) = (handle("members")?, handle(".data.groups")?);
         let (accounts, owners, end) =
             (handle("accounts")?, handle("owners")?, handle(".data.end")?);
-        let mut operations = object.maps_mut().find(|map| map.name() == OsStr::new(used));
-        let link = operations.as_mut().ok_or_else(|| missing(used))?.attach_struct_ops()?;
+        let mut operations = object.maps_mut().find(|map| map.name() == OsStr::new(OPERATIONS));
+        let link = operations.as_mut().ok_or_else(|| missing(OPERATIONS))?.attach_struct_ops()?;
         Ok(Loaded {
             _link: link,
             members,

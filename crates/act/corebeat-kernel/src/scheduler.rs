@@ -5,7 +5,7 @@ use crate::keeper::Keeper;
 use crate::loaded::{Groups, Loaded};
 use crate::state::{GROUP_IS_BATCH, GROUP_IS_IDLE, GROUP_IS_SET, QUOTA_PERIOD_NS, STARVATION_NS};
 use crate::turn::Planner;
-use crate::{Error, Mode, availability};
+use crate::{Error, availability};
 use corebeat_machine::{
     Action, Class, Coscheduler, CpuId, Effect, ProgramId, Scheduler, SchedulerError, Target,
     ThreadId, Turns,
@@ -19,7 +19,6 @@ const SCHED_EXT: u32 = 7;
 /// The scheduler in the kernel. Dropping it unloads it: the kernel returns all threads to the
 /// default scheduler, as it does after a `kill -9` of this process.
 pub struct KernelScheduler {
-    mode: Mode,
     /// Before the scheduler itself, so that its thread ends first.
     keeper: Option<Keeper>,
     loaded: Arc<Loaded>,
@@ -38,16 +37,15 @@ struct Group {
 
 impl KernelScheduler {
     /// Loads the scheduler. No thread is scheduled by it before
-    /// [`admit`](corebeat_machine::Scheduler::admit), except in the mode [`Mode::All`].
+    /// [`admit`](corebeat_machine::Scheduler::admit).
     ///
     /// # Errors
     /// Those of [`check`](crate::check), and [`Error::Load`] if the kernel refuses the scheduler.
-    pub fn load(mode: Mode) -> Result<KernelScheduler, Error> {
+    pub fn load() -> Result<KernelScheduler, Error> {
         availability::check()?;
         Ok(KernelScheduler {
-            mode,
             keeper: None,
-            loaded: Arc::new(Loaded::load(mode)?),
+            loaded: Arc::new(Loaded::load()?),
             programs: BTreeMap::new(),
             free: vec![],
             next: 1,
@@ -86,13 +84,12 @@ impl KernelScheduler {
         Ok(true)
     }
 
-    /// Returns a group that no thread belongs to.
+    /// Returns a group of no program without runnable threads. Threads that left `SCHED_EXT` have
+    /// left their group.
     fn free_group(&mut self) -> Result<u32, Error> {
         let counters = self.loaded.counters()?;
         let is_empty = |id: u32| counters.get(id as usize).is_some_and(|c| c.runnable == 0);
-        // Threads that left SCHED_EXT have left their group. In the mode `All` they stay in it.
-        let reuses = self.mode == Mode::Steered;
-        if let Some(at) = self.free.iter().position(|&id| reuses && is_empty(id)) {
+        if let Some(at) = self.free.iter().position(|&id| is_empty(id)) {
             return Ok(self.free.swap_remove(at));
         }
         if self.next >= GROUPS_MAX {
@@ -128,8 +125,6 @@ impl KernelScheduler {
                 let quota_ns = cpus.map_or(0, |cpus| (cpus * QUOTA_PERIOD_NS as f64) as u64);
                 Request { quota_ns: quota_ns.max(cpus.map_or(0, |_| 1)), ..present }
             }
-            // With all threads in one class, the policy of the kernel has the class.
-            Action::SetClass { .. } if self.mode == Mode::All => return Ok(None),
             Action::SetClass { target: Target::Program(_), class } => present
                 .with(GROUP_IS_BATCH, class == Some(Class::Batch))
                 .with(GROUP_IS_IDLE, class == Some(Class::Idle)),
@@ -163,8 +158,12 @@ impl KernelScheduler {
             });
         }
         let mut sets = vec![];
-        for &program in programs {
-            let group = *self.programs.get(&program).ok_or(Error::Unknown(program.0))?;
+        let group = |program: &ProgramId| {
+            self.programs.get(program).copied().ok_or(Error::Unknown(program.0))
+        };
+        // An unknown program leaves no other one a set.
+        let groups: Vec<Group> = programs.iter().map(group).collect::<Result<_, Error>>()?;
+        for (&program, group) in programs.iter().zip(groups) {
             self.set(program, group.request.with(GROUP_IS_SET, true))?;
             sets.push(group.id);
         }
@@ -178,7 +177,7 @@ impl KernelScheduler {
 
 impl Scheduler for KernelScheduler {
     fn policy(&self) -> Option<u32> {
-        (self.mode == Mode::Steered).then_some(SCHED_EXT)
+        Some(SCHED_EXT)
     }
 
     fn admit(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), SchedulerError> {

@@ -11,8 +11,11 @@ pub(crate) const GROUP_IS_BATCH: u32 = 1;
 pub(crate) const GROUP_IS_IDLE: u32 = 2;
 pub(crate) const GROUP_IS_SET: u32 = 4;
 
+/// Largest mean number of runnable threads beyond those of both readings.
+const MEAN_MAX: f64 = 1000.0;
+
 /// Size of `struct group`, in bytes.
-pub(crate) const GROUP_BYTES: usize = 80;
+pub(crate) const GROUP_BYTES: usize = 88;
 
 /// The runnable threads of a group, from `struct group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,15 +38,20 @@ impl Counter {
         groups.chunks_exact(GROUP_BYTES).map(counter).collect()
     }
 
-    /// Returns the mean number of runnable threads since an earlier reading.
-    pub(crate) fn mean(self, now_ns: u64, before: Counter, before_ns: u64) -> f64 {
+    /// Returns the mean number of runnable threads since an earlier reading. `None` if one of the
+    /// readings has only one of the two numbers of a change: such a reading is wrong by the present
+    /// time, divided by the span.
+    pub(crate) fn mean(self, now_ns: u64, before: Counter, before_ns: u64) -> Option<f64> {
         let total = |c: Counter, ns: u64| c.base_ns.wrapping_add(c.runnable.wrapping_mul(ns));
         let sum_ns = total(self, now_ns).wrapping_sub(total(before, before_ns)).cast_signed();
         let span_ns = now_ns.saturating_sub(before_ns);
         if span_ns == 0 {
-            return self.runnable as f64;
+            return Some(self.runnable as f64);
         }
-        (sum_ns.max(0) as f64) / span_ns as f64
+        let mean = sum_ns as f64 / span_ns as f64;
+        let most = self.runnable.saturating_add(before.runnable) as f64 + MEAN_MAX;
+        // A reading may be later than its time by a few events.
+        (mean >= -1.0 && mean <= most).then_some(mean.max(0.0))
     }
 }
 
@@ -56,10 +64,24 @@ mod tests {
         // Two threads run from 0 on, and one of them ends at 600.
         let at = |runnable: u64, base: i64| Counter { runnable, base_ns: base.cast_unsigned() };
         let (start, later) = (at(2, 0), at(1, 600));
-        assert_eq!(start.mean(1_000, start, 0), 2.0);
-        assert_eq!(later.mean(1_000, start, 0), 1.6);
-        assert_eq!(later.mean(1_000, later, 1_000), 1.0);
-        assert_eq!(at(1, -500).mean(1_000, at(0, 0), 0), 0.5, "a thread that started at 500");
+        assert_eq!(start.mean(1_000, start, 0), Some(2.0));
+        assert_eq!(later.mean(1_000, start, 0), Some(1.6));
+        assert_eq!(later.mean(1_000, later, 1_000), Some(1.0));
+        assert_eq!(at(1, -500).mean(1_000, at(0, 0), 0), Some(0.5), "it started at 500");
+    }
+
+    #[test]
+    fn torn_counters_have_no_mean() {
+        // At 60 s, a thread wakes up, and the reading has only its number, or only its time.
+        let now_ns = 60_000_000_000_u64;
+        let before = Counter { runnable: 1, base_ns: 0 };
+        let number = Counter { runnable: 2, base_ns: 0 };
+        let time = Counter { runnable: 1, base_ns: now_ns.wrapping_neg() };
+        for torn in [number, time] {
+            assert_eq!(torn.mean(now_ns, before, now_ns - 10_000_000), None);
+        }
+        let whole = Counter { runnable: 2, base_ns: now_ns.wrapping_neg() };
+        assert_eq!(whole.mean(now_ns, before, now_ns - 10_000_000), Some(1.0));
     }
 
     #[test]

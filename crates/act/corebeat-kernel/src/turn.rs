@@ -32,12 +32,17 @@ impl Planner {
 
     /// Returns the group that owns each CPU from now on. `None` if the present plan stays.
     pub(crate) fn plan(&mut self, now_ns: u64, groups: Vec<Counter>) -> Option<Vec<Option<u32>>> {
-        let needs: Vec<u32> =
+        let needs: Option<Vec<u32>> =
             self.sets.iter().map(|&set| self.need(set, now_ns, &groups)).collect();
+        // After a torn reading the earlier needs stay, and the next reading has a longer span.
+        let is_torn = needs.is_none();
+        let needs = needs.unwrap_or_else(|| self.needs.clone());
         let loose = (0u32..).zip(&groups).filter(|(group, _)| !self.sets.contains(group));
         let loose: u64 = loose.map(|(_, counter)| counter.runnable).sum();
         let loose = u32::try_from(loose).unwrap_or(u32::MAX);
-        self.before = Some((now_ns, groups));
+        if !is_torn {
+            self.before = Some((now_ns, groups));
+        }
         if now_ns < self.until_ns && needs == self.needs && loose == self.loose {
             return None;
         }
@@ -52,17 +57,17 @@ impl Planner {
         self.until_ns
     }
 
-    /// Returns the number of CPUs that a set can use.
-    fn need(&self, set: u32, now_ns: u64, groups: &[Counter]) -> u32 {
-        let Some(&counter) = groups.get(set as usize) else { return 0 };
+    /// Returns the number of CPUs that a set can use; `None` for a torn reading.
+    fn need(&self, set: u32, now_ns: u64, groups: &[Counter]) -> Option<u32> {
+        let Some(&counter) = groups.get(set as usize) else { return Some(0) };
         let before =
             self.before.as_ref().and_then(|(ns, all)| Some((*ns, *all.get(set as usize)?)));
         let mean = match before {
-            Some((before_ns, before)) => counter.mean(now_ns, before, before_ns),
+            Some((before_ns, before)) => counter.mean(now_ns, before, before_ns)?,
             None => counter.runnable as f64,
         };
         let least = u32::from(counter.runnable > 0);
-        ((mean - SLACK).ceil().max(0.0) as u32).max(least)
+        Some(((mean - SLACK).ceil().max(0.0) as u32).max(least))
     }
 }
 

@@ -20,6 +20,7 @@ struct Group {
     period: u64,
     flags: u32,
     unused: u32,
+    thread_weight: u64,
 }
 
 /// `struct cpu`.
@@ -29,12 +30,20 @@ struct CpuState {
     owner: u32,
     group: u32,
     is_claimed: u32,
+    is_offline: u32,
+    placed: u32,
     unused: u32,
 }
 
+/// A CPU with this owner that runs a thread of this group.
+fn cpu_state(owner: u32, group: u32) -> CpuState {
+    CpuState { owner, group, is_claimed: 0, is_offline: 0, placed: 0, unused: 0 }
+}
+
 unsafe extern "C" {
-    fn twin_charge_ns(ran_ns: u64, weight: u64, runnable: u64) -> u64;
-    fn twin_quota_used_ns(group: *const Group, now_ns: u64) -> u64;
+    fn twin_charge_ns(ran_ns: u64, weight: u64, thread_weight: u64) -> u64;
+    fn twin_carried_ns(used_ns: u64, quota_ns: u64, periods: u64) -> u64;
+    fn twin_change_quota(group: *mut Group, quota_ns: u64, now_ns: u64);
     fn twin_is_capped(group: *const Group, now_ns: u64) -> i32;
     fn twin_slice_ns(group: *const Group, requested_ns: u64, now_ns: u64) -> u64;
     fn twin_pick(groups: *const Group, count: u32, owner: u32, waiting: u64, now_ns: u64) -> u32;
@@ -47,7 +56,28 @@ unsafe extern "C" {
         owner: u32,
     ) -> i32;
     fn twin_preempts(groups: *const Group, woken: u32, run: u32, owner: u32) -> i32;
-    fn twin_woken_vtime_ns(vtime_ns: u64, latest_ns: u64) -> u64;
+    fn twin_woken_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
+    fn twin_woken_group_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
+    fn twin_clock_of_groups_ns(
+        groups: *const Group,
+        count: u32,
+        woken: u32,
+        clock_ns: u64,
+        now_ns: u64,
+    ) -> u64;
+    fn twin_least_waiting_ns(
+        groups: *const Group,
+        count: u32,
+        id: u32,
+        waiting: u64,
+        now_ns: u64,
+    ) -> u64;
+    fn twin_credited_ns(vtime_ns: u64, waiting_ns: u64) -> u64;
+    fn twin_risen_floor_ns(floor_ns: u64, selected_ns: u64, first_ns: u64) -> u64;
+    fn twin_is_starving(queued_ns: u64, now_ns: u64) -> i32;
+    fn twin_next_search_ns(queued_ns: u64, now_ns: u64) -> u64;
+    fn twin_searched_group(step: u32, turn: u32, count: u32) -> u32;
+    fn twin_placed_group(cpu: *const CpuState, waiting: u64) -> u32;
     fn twin_is_victim(cpu: *const CpuState, set: u32) -> i32;
     fn twin_set_state(cpus: *const CpuState, count: u32, set: u32, runnable: u64) -> u32;
 }
@@ -74,9 +104,27 @@ enum Fault {
     IdleIgnored,
     /// A group that sleeps collects credit.
     CreditKept,
+    /// A thread that wakes up or starts keeps the virtual time of long ago.
+    BirthCredit,
+    /// Only the first thread of a queue can starve.
+    FirstSearched,
+    /// The clock of groups is the greatest virtual time of a selected one.
+    ClockIsGreatest,
+    /// The clock of groups is that of the group that wakes up.
+    WokenCounts,
+    /// A group that cannot use its share saves it up.
+    CreditSaved,
+    /// A group without a weight ignores the nice values of its threads.
+    NiceIgnored,
+    /// A lower quota keeps the CPU time that was used under the higher one.
+    DebtKept,
+    /// A thread stays in the queue of a CPU that another scheduler has taken.
+    ReleaseIgnored,
+    /// A thread that found an idle CPU competes with all others for it.
+    PlaceIgnored,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 18] = [
     Fault::OwnerIgnored,
     Fault::VictimIgnored,
     Fault::ClaimIgnored,
@@ -86,13 +134,23 @@ const FAULTS: [Fault; 9] = [
     Fault::StarvationIgnored,
     Fault::IdleIgnored,
     Fault::CreditKept,
+    Fault::BirthCredit,
+    Fault::FirstSearched,
+    Fault::ClockIsGreatest,
+    Fault::WokenCounts,
+    Fault::CreditSaved,
+    Fault::NiceIgnored,
+    Fault::DebtKept,
+    Fault::ReleaseIgnored,
+    Fault::PlaceIgnored,
 ];
 
 /// Step of the simulated time, in nanoseconds.
 const STEP_NS: u64 = 500_000;
 const REFILL_STEPS: u64 = 20;
-const SEARCH_NS: u64 = 100_000_000;
 const STARVATION_NS: u64 = crate::state::STARVATION_NS;
+/// `DEBT_NS`.
+const DEBT_NS: u64 = 2_000_000_000;
 /// Longest permitted wait of a thread: the bound of the scheduler, and the time until a CPU has
 /// served each of the threads that wait for so long.
 const WAIT_NS_MAX: u64 = 2 * STARVATION_NS;
@@ -103,9 +161,13 @@ const QUOTA_EXCESS_NS: u64 = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Asleep { until_ns: u64 },
+    Asleep {
+        until_ns: u64,
+    },
     Queued,
     On(usize),
+    /// In the queue of a CPU that a thread of another scheduler has taken.
+    Stuck,
 }
 
 #[derive(Debug, Clone)]
@@ -122,6 +184,12 @@ struct Thread {
     started_ns: u64,
     queued_ns: u64,
     slice_ns: u64,
+    /// The slice of `sched_setattr`; 0 for none.
+    requested_ns: u64,
+    /// The idle CPU that was found for the thread.
+    place_for: Option<usize>,
+    /// Its longest wait, in nanoseconds.
+    longest_ns: u64,
     /// Whether the thread runs because it has waited for too long.
     has_starved: bool,
     place: Place,
@@ -135,8 +203,11 @@ struct World {
     cpus: Vec<CpuState>,
     current: Vec<Option<usize>>,
     threads: Vec<Thread>,
-    latest_ns: u64,
-    searched_ns: Vec<u64>,
+    clock_ns: u64,
+    search_at_ns: Vec<u64>,
+    searches: Vec<u32>,
+    /// CPUs on which a thread of another scheduler runs.
+    taken: Vec<bool>,
     kicked: Vec<usize>,
     /// Turns: the group that owns all CPUs, in rotation.
     turns: Vec<u32>,
@@ -146,7 +217,7 @@ struct World {
 
 impl World {
     fn new(cpus: usize, groups: Vec<Group>, threads: Vec<Thread>, fault: Fault) -> World {
-        let cpu = CpuState { owner: NO_GROUP, group: NO_GROUP, is_claimed: 0, unused: 0 };
+        let cpu = cpu_state(NO_GROUP, NO_GROUP);
         World {
             fault,
             now_ns: 1_000_000_000,
@@ -154,8 +225,10 @@ impl World {
             cpus: vec![cpu; cpus],
             current: vec![None; cpus],
             threads,
-            latest_ns: 0,
-            searched_ns: vec![0; cpus],
+            clock_ns: 0,
+            search_at_ns: vec![0; cpus],
+            searches: vec![0; cpus],
+            taken: vec![false; cpus],
             kicked: vec![],
             turns: vec![],
             turn_ns: 50_000_000,
@@ -169,9 +242,11 @@ impl World {
         is && self.fault != Fault::QuotaIgnored
     }
 
-    fn slice(&self, group: u32) -> u64 {
+    fn slice(&self, t: usize) -> u64 {
+        let thread = &self.threads[t];
+        let group = &self.groups[thread.group as usize];
         // SAFETY: as above.
-        unsafe { twin_slice_ns(&self.groups[group as usize], 0, self.now_ns) }
+        unsafe { twin_slice_ns(group, thread.requested_ns, self.now_ns) }
     }
 
     fn pick(&self, owner: u32, waiting: u64) -> u32 {
@@ -184,12 +259,18 @@ impl World {
         unsafe { twin_pick(groups.as_ptr(), groups.len() as u32, owner, waiting, self.now_ns) }
     }
 
-    fn woken_vtime(&self, vtime_ns: u64, latest_ns: u64) -> u64 {
-        if self.fault == Fault::CreditKept {
-            return vtime_ns;
+    /// The clock of groups, except for one that wakes up.
+    fn clock(&self, woken: u32) -> u64 {
+        if self.fault == Fault::ClockIsGreatest {
+            return self.clock_ns;
         }
-        // SAFETY: a function of numbers.
-        unsafe { twin_woken_vtime_ns(vtime_ns, latest_ns) }
+        let (groups, count) = (self.groups.as_ptr(), self.groups.len() as u32);
+        // SAFETY: the pointer refers to as many groups as the second argument states.
+        unsafe { twin_clock_of_groups_ns(groups, count, woken, self.clock_ns, self.now_ns) }
+    }
+
+    fn thread_weight(&self, t: usize) -> u64 {
+        if self.fault == Fault::NiceIgnored { 100 } else { self.threads[t].weight }
     }
 
     fn may_run(&self, thread: usize, cpu: usize) -> bool {
@@ -221,13 +302,14 @@ impl World {
         let weight = if self.fault == Fault::WeightIgnored { 100 } else { group.weight };
         // SAFETY: functions of numbers, and a pointer to a group that lives through the call.
         unsafe {
-            thread.vtime_ns += twin_charge_ns(ran_ns, own, 1);
-            group.vtime_ns += twin_charge_ns(ran_ns, weight, group.runnable);
+            thread.vtime_ns += twin_charge_ns(ran_ns, own, 0);
+            group.vtime_ns += twin_charge_ns(ran_ns, weight, group.thread_weight);
             group.ran_ns += ran_ns;
             if group.quota_ns > 0 {
                 let period = now_ns / QUOTA_PERIOD_NS;
                 if period > group.period {
-                    group.used_ns = twin_quota_used_ns(group, now_ns);
+                    group.used_ns =
+                        twin_carried_ns(group.used_ns, group.quota_ns, period - group.period);
                     group.period = period;
                 }
                 group.used_ns += ran_ns;
@@ -235,19 +317,41 @@ impl World {
         }
     }
 
+    /// The virtual time of the first thread of a queue.
+    fn first_vtime(&self, group: u32) -> u64 {
+        self.queue(group).first().map_or(u64::MAX, |&t| self.threads[t].vtime_ns)
+    }
+
     /// `advance`.
     fn advance(&mut self, t: usize) {
-        let thread = &self.threads[t];
-        let group = &mut self.groups[thread.group as usize];
-        group.floor_ns = group.floor_ns.max(thread.vtime_ns);
-        self.latest_ns = self.latest_ns.max(group.vtime_ns);
+        let id = self.threads[t].group;
+        let (first_ns, waiting) = (self.first_vtime(id), self.waiting());
+        let (thread, count) = (&mut self.threads[t], self.groups.len() as u32);
+        if self.fault == Fault::CreditSaved || self.fault == Fault::ClockIsGreatest {
+            let group = &mut self.groups[id as usize];
+            group.floor_ns = group.floor_ns.max(thread.vtime_ns);
+            self.clock_ns = self.clock_ns.max(group.vtime_ns);
+            return;
+        }
+        // SAFETY: functions of numbers, and a pointer to as many groups as stated.
+        unsafe {
+            thread.vtime_ns = twin_credited_ns(thread.vtime_ns, first_ns);
+            let floor_ns = self.groups[id as usize].floor_ns;
+            let floor_ns = twin_risen_floor_ns(floor_ns, thread.vtime_ns, first_ns);
+            let groups = self.groups.as_ptr();
+            let least_ns = twin_least_waiting_ns(groups, count, id, waiting, self.now_ns);
+            let group = &mut self.groups[id as usize];
+            group.floor_ns = floor_ns;
+            group.vtime_ns = twin_credited_ns(group.vtime_ns, least_ns);
+        }
     }
 
     /// `running`.
     fn start(&mut self, t: usize, cpu: usize) {
-        let slice_ns = self.slice(self.threads[t].group);
+        let slice_ns = self.slice(t);
         let thread = &mut self.threads[t];
         thread.place = Place::On(cpu);
+        thread.place_for = None;
         thread.started_ns = self.now_ns;
         thread.slice_ns = slice_ns;
         thread.has_starved = false;
@@ -272,15 +376,15 @@ impl World {
     /// `enqueue`.
     fn enqueue(&mut self, t: usize, wakes: bool) {
         let group = self.threads[t].group;
-        let floor_ns = self.groups[group as usize].floor_ns;
-        let vtime_ns = match wakes {
-            true => self.woken_vtime(self.threads[t].vtime_ns, floor_ns),
-            false => self.threads[t].vtime_ns,
-        };
         let now_ns = self.now_ns;
         let thread = &mut self.threads[t];
-        (thread.vtime_ns, thread.queued_ns, thread.place) = (vtime_ns, now_ns, Place::Queued);
+        (thread.queued_ns, thread.place) = (now_ns, Place::Queued);
         if self.is_capped(group) {
+            return;
+        }
+        if let Some(cpu) = self.threads[t].place_for {
+            self.cpus[cpu].placed = group + 1;
+            self.kick(cpu);
             return;
         }
         if self.groups[group as usize].flags & GROUP_IS_SET != 0 {
@@ -299,7 +403,9 @@ impl World {
                 return;
             }
         }
-        let is_idle = |cpu: &usize| self.current[*cpu].is_none() && !self.kicked.contains(cpu);
+        let is_idle = |cpu: &usize| {
+            self.current[*cpu].is_none() && !self.kicked.contains(cpu) && !self.taken[*cpu]
+        };
         let idle = (0..self.cpus.len()).filter(is_idle).find(|&cpu| self.may_run(t, cpu));
         if let Some(cpu) = idle {
             if self.fault != Fault::IdleIgnored {
@@ -322,37 +428,82 @@ impl World {
     fn take(&mut self, group: u32, cpu: usize) -> bool {
         let found = self.queue(group).into_iter().find(|&t| self.may_run(t, cpu));
         if let Some(t) = found {
-            let prev = self.current[cpu];
-            if let Some(prev) = prev {
-                self.stop(prev, cpu);
-            }
-            self.start(t, cpu);
-            if let Some(prev) = prev {
-                self.enqueue(prev, false);
-            }
+            self.replace(t, cpu);
         }
         found.is_some()
     }
 
+    /// Runs a waiting thread instead of the present one.
+    fn replace(&mut self, t: usize, cpu: usize) {
+        let prev = self.current[cpu];
+        if let Some(prev) = prev {
+            self.stop(prev, cpu);
+        }
+        self.start(t, cpu);
+        if let Some(prev) = prev {
+            self.enqueue(prev, false);
+        }
+    }
+
     fn take_starving(&mut self, cpu: usize) -> bool {
-        if self.fault == Fault::StarvationIgnored || self.now_ns < self.searched_ns[cpu] + SEARCH_NS
-        {
+        if self.fault == Fault::StarvationIgnored || self.now_ns < self.search_at_ns[cpu] {
             return false;
         }
-        self.searched_ns[cpu] = self.now_ns;
-        let takes = (0..self.groups.len() as u32).any(|group| {
-            let first = self.queue(group).first().copied();
-            first.is_some_and(|t| self.now_ns - self.threads[t].queued_ns > STARVATION_NS)
-                && self.take(group, cpu)
-        });
-        if let Some(t) = self.current[cpu].filter(|_| takes) {
+        let (now_ns, count, turn) = (self.now_ns, self.groups.len() as u32, self.searches[cpu]);
+        self.searches[cpu] += 1;
+        // SAFETY: functions of numbers.
+        let group = |step| unsafe { twin_searched_group(step, turn, count) };
+        let starves = |t: &usize| {
+            // SAFETY: as above.
+            let is = unsafe { twin_is_starving(self.threads[*t].queued_ns, now_ns) } != 0;
+            is && self.may_run(*t, cpu)
+        };
+        let most = if self.fault == Fault::FirstSearched { 1 } else { usize::MAX };
+        let found = (0..count)
+            .find_map(|step| self.queue(group(step)).into_iter().take(most).find(starves));
+        let since_ns = found.map_or(0, |t| self.threads[t].queued_ns);
+        // SAFETY: as above.
+        self.search_at_ns[cpu] = unsafe { twin_next_search_ns(since_ns, now_ns) };
+        if let Some(t) = found {
+            self.replace(t, cpu);
             self.threads[t].has_starved = true;
         }
-        takes
+        found.is_some()
+    }
+
+    /// `take_placed`.
+    fn take_placed(&mut self, cpu: usize, waiting: u64) -> bool {
+        // SAFETY: the pointer refers to a state that lives through the call.
+        let group = unsafe { twin_placed_group(&self.cpus[cpu], waiting) };
+        self.cpus[cpu].placed = 0;
+        let is_first = self.current[cpu].is_none() && self.fault != Fault::PlaceIgnored;
+        if !is_first || group == NO_GROUP || self.is_capped(group) {
+            return false;
+        }
+        let is_placed = |t: &usize| self.threads[*t].place_for == Some(cpu);
+        let found = self.queue(group).into_iter().find(is_placed);
+        if let Some(t) = found {
+            self.replace(t, cpu);
+        }
+        found.is_some()
+    }
+
+    /// A thread of another scheduler takes the CPU: `cpu_release`.
+    fn release(&mut self, cpu: usize) {
+        self.taken[cpu] = true;
+        let Some(t) = self.current[cpu] else { return };
+        self.stop(t, cpu);
+        self.enqueue(t, false);
+        if self.fault == Fault::ReleaseIgnored {
+            self.threads[t].place = Place::Stuck;
+        }
     }
 
     /// `dispatch`.
     fn dispatch(&mut self, cpu: usize) {
+        if self.taken[cpu] {
+            return;
+        }
         self.cpus[cpu].is_claimed = 0;
         let owner = self.cpus[cpu].owner;
         let mut waiting = self.waiting();
@@ -364,23 +515,25 @@ impl World {
                 prev_group = self.threads[t].group;
             }
         }
-        if waiting != 0 && self.take_starving(cpu) {
+        let is_starving = waiting != 0 && self.take_starving(cpu);
+        if is_starving || self.take_placed(cpu, waiting) {
             return;
         }
+        let mut is_alone = true;
         for _ in 0..self.groups.len() {
             let next = self.pick(owner, waiting);
             if next == NO_GROUP {
                 break;
             }
             if let Some(t) = prev.filter(|_| prev_group != NO_GROUP) {
-                let next_ns =
-                    self.queue(next).first().map_or(u64::MAX, |&t| self.threads[t].vtime_ns);
+                let next_ns = self.first_vtime(next);
                 let own_ns = self.threads[t].vtime_ns;
                 let groups = self.groups.as_ptr();
                 // SAFETY: both numbers are below that of the groups.
                 let continues =
                     unsafe { twin_continues(groups, prev_group, own_ns, next, next_ns, owner) };
                 if continues != 0 || self.fault == Fault::NeverReplaced {
+                    is_alone = false;
                     break;
                 }
             }
@@ -392,7 +545,12 @@ impl World {
         match prev {
             Some(t) if prev_group != NO_GROUP => {
                 self.advance(t);
-                self.threads[t].slice_ns = self.slice(prev_group);
+                if is_alone {
+                    let clock_ns = self.clock(NO_GROUP);
+                    let group = &mut self.groups[prev_group as usize];
+                    group.vtime_ns = group.vtime_ns.min(clock_ns + DEBT_NS);
+                }
+                self.threads[t].slice_ns = self.slice(t);
             }
             Some(t) => {
                 self.stop(t, cpu);
@@ -402,25 +560,82 @@ impl World {
         }
     }
 
-    /// `runnable`, and `select_cpu`.
-    fn wake(&mut self, t: usize) {
-        let id = self.threads[t].group;
-        let vtime_ns = self.woken_vtime(self.groups[id as usize].vtime_ns, self.latest_ns);
-        let group = &mut self.groups[id as usize];
-        if group.runnable == 0 {
-            group.vtime_ns = vtime_ns;
+    /// `count`, for a thread that wakes up.
+    fn count(&mut self, t: usize) {
+        let id = self.threads[t].group as usize;
+        let keeps_all = matches!(self.fault, Fault::BirthCredit | Fault::CreditSaved);
+        let weight = self.thread_weight(t);
+        let (group, thread) = (&mut self.groups[id], &mut self.threads[t]);
+        if !keeps_all {
+            // SAFETY: a function of numbers.
+            thread.vtime_ns = unsafe { twin_woken_vtime_ns(thread.vtime_ns, group.floor_ns) };
         }
+        group.thread_weight += weight;
         group.runnable += 1;
+        if group.runnable == 1 {
+            let woken = if self.fault == Fault::WokenCounts { NO_GROUP } else { id as u32 };
+            self.clock_ns = self.clock(woken);
+            let group = &mut self.groups[id];
+            if self.fault != Fault::CreditKept {
+                // SAFETY: as above.
+                group.vtime_ns =
+                    unsafe { twin_woken_group_vtime_ns(group.vtime_ns, self.clock_ns) };
+            }
+        }
+    }
+
+    /// `runnable`, `select_cpu` and `enqueue`.
+    fn wake(&mut self, t: usize) {
+        self.count(t);
+        let id = self.threads[t].group;
         self.threads[t].left_ns = self.threads[t].burst_ns.unwrap_or(u64::MAX);
         let owned = |cpu: &usize| self.cpus[*cpu].owner == id;
         let is_free = |cpu: &usize| {
-            self.current[*cpu].is_none() && !self.kicked.contains(cpu) && self.may_run(t, *cpu)
+            let is_idle = self.current[*cpu].is_none() && !self.kicked.contains(cpu);
+            is_idle && !self.taken[*cpu] && self.may_run(t, *cpu)
         };
         let all = 0..self.cpus.len();
         let idle = all.clone().filter(owned).find(is_free).or_else(|| all.clone().find(is_free));
-        match idle.filter(|_| !self.is_capped(id) && self.fault != Fault::IdleIgnored) {
-            Some(cpu) => self.start(t, cpu),
-            None => self.enqueue(t, true),
+        let finds = !self.is_capped(id) && self.fault != Fault::IdleIgnored;
+        self.threads[t].place_for = idle.filter(|_| finds);
+        self.enqueue(t, true);
+    }
+
+    /// `quiescent`.
+    fn sleep(&mut self, t: usize) {
+        self.clock_ns = self.clock(NO_GROUP);
+        let weight = self.thread_weight(t);
+        let thread = &mut self.threads[t];
+        thread.place = Place::Asleep { until_ns: self.now_ns + thread.sleep_ns };
+        let group = &mut self.groups[thread.group as usize];
+        group.runnable -= 1;
+        group.thread_weight -= weight;
+    }
+
+    /// Starts threads in a group, as copies of `like` (`init_task`).
+    fn fork(&mut self, like: &Thread, count: usize) {
+        for _ in 0..count {
+            let floor_ns = self.groups[like.group as usize].floor_ns;
+            let keeps = self.fault == Fault::BirthCredit;
+            let vtime_ns = if keeps { like.vtime_ns } else { floor_ns };
+            let place = Place::Asleep { until_ns: 0 };
+            self.threads.push(Thread { vtime_ns, place, place_for: None, ..like.clone() });
+        }
+    }
+
+    /// Changes a quota: `set_group`.
+    fn set_quota(&mut self, id: usize, quota_ns: u64) {
+        let group = &mut self.groups[id];
+        if self.fault == Fault::DebtKept {
+            group.quota_ns = quota_ns;
+        } else {
+            // SAFETY: the pointer refers to a group that lives through the call.
+            unsafe { twin_change_quota(group, quota_ns, self.now_ns) };
+        }
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].group == id as u32 {
+                self.kick(cpu);
+            }
         }
     }
 
@@ -433,9 +648,7 @@ impl World {
             thread.slice_ns = thread.slice_ns.saturating_sub(STEP_NS);
             if thread.left_ns == 0 {
                 self.stop(t, cpu);
-                let thread = &mut self.threads[t];
-                thread.place = Place::Asleep { until_ns: self.now_ns + thread.sleep_ns };
-                self.groups[thread.group as usize].runnable -= 1;
+                self.sleep(t);
                 self.kick(cpu);
             } else if thread.slice_ns == 0 {
                 self.kick(cpu);
@@ -479,17 +692,20 @@ impl World {
     fn check(&mut self) {
         for t in 0..self.threads.len() {
             let thread = self.threads[t].clone();
-            if thread.place != Place::Queued {
+            if !matches!(thread.place, Place::Queued | Place::Stuck) {
                 continue;
             }
             let waited_ns = self.now_ns - thread.queued_ns;
+            self.threads[t].longest_ns = thread.longest_ns.max(waited_ns);
             let group = self.groups[thread.group as usize];
             if waited_ns > WAIT_NS_MAX && group.quota_ns == 0 {
                 self.violate(format!("thread {t} starves"));
             }
             // A quota that permits running again is detected at the next refill.
             let may = group.quota_ns == 0;
-            for cpu in (0..self.cpus.len()).filter(|&cpu| may && thread.allowed & (1 << cpu) != 0) {
+            let may_run = |cpu: &usize| !self.taken[*cpu] && thread.allowed & (1 << *cpu) != 0;
+            let cpus: Vec<usize> = (0..self.cpus.len()).filter(|_| may).filter(may_run).collect();
+            for cpu in cpus {
                 let state = self.cpus[cpu];
                 if state.group == NO_GROUP {
                     self.violate(format!("CPU {cpu} is idle while thread {t} waits"));
@@ -536,6 +752,9 @@ fn thread(group: u32, cpus: usize) -> Thread {
         started_ns: 0,
         queued_ns: 0,
         slice_ns: 0,
+        requested_ns: 0,
+        place_for: None,
+        longest_ns: 0,
         has_starved: false,
         place: Place::Asleep { until_ns: 0 },
     }
@@ -614,11 +833,84 @@ fn ratio_error(weights: [u64; 2], counts: [usize; 2], fault: Fault) -> f64 {
     (ratio / expected - 1.0).abs()
 }
 
-/// A program of weight 1 beside one of weight 10,000, and a thread that only one CPU may run whose
-/// other threads run elsewhere: without a search both would wait for minutes.
+/// A program of weight 1 beside one of weight 10,000: without a search it would wait for minutes.
 fn starving(fault: Fault) -> World {
-    let mut world = pair(1, [1, 10_000], [2, 1], fault);
+    pair(1, [1, 10_000], [2, 1], fault)
+}
+
+/// Slices of 100 ms and a thread of nice 19 beside four of nice 0 in one program: 100 ms of that
+/// thread are 10 s of virtual time, and the first thread of the queue never waits for long.
+fn starving_behind_the_first(fault: Fault) -> World {
+    let mut world = pair(1, [0, 0], [5, 0], fault);
+    world.threads.iter_mut().for_each(|thread| thread.requested_ns = 100_000_000);
+    world.threads[0].weight = 1;
+    world
+}
+
+/// The longest wait of four threads that compute for 10 s, and whose program then starts eight
+/// more by a thread that has slept since its start, on four CPUs.
+fn longest_wait_beside_births(fault: Fault) -> u64 {
+    let mut world = pair(4, [0, 0], [4, 0], fault);
+    let sleeper = thread(1, 4);
+    world.run(10_000_000_000);
+    world.fork(&sleeper, 8);
+    world.run(2_000_000_000);
+    world.threads[..4].iter().map(|thread| thread.longest_ns).max().unwrap()
+}
+
+/// The part of one CPU that a program gets which computes and sleeps for 1 ms in turn, beside one
+/// that always computes there, and one of weight 1 that has another CPU for itself.
+fn share_beside_a_lone_group(fault: Fault) -> f64 {
+    let mut world = pair(2, [1, 100], [1, 1], fault);
+    world.groups.push(Group { weight: 100, ..Group::default() });
+    world.threads[0].allowed = 2;
     world.threads[1].allowed = 1;
+    let (burst_ns, sleep_ns) = (Some(2 * STEP_NS), 2 * STEP_NS);
+    world.threads.push(Thread { burst_ns, sleep_ns, allowed: 1, ..thread(3, 2) });
+    world.run(4_000_000_000);
+    world.groups[3].ran_ns as f64 / (world.groups[2].ran_ns + world.groups[3].ran_ns) as f64
+}
+
+/// CPU time in 3 s of a program of weight 100, beside one of weight 1,000 that had one thread for
+/// 10 s and has eight more now, on four CPUs.
+fn time_beside_saved_credit(fault: Fault) -> u64 {
+    let mut world = pair(4, [1_000, 100], [1, 8], fault);
+    world.run(10_000_000_000);
+    let before_ns = world.groups[2].ran_ns;
+    world.fork(&thread(1, 4), 8);
+    world.run(3_000_000_000);
+    world.groups[2].ran_ns - before_ns
+}
+
+/// The ratio of the CPU times of two programs without weights, of nice 0 and of less.
+fn ratio_of_nice_values(fault: Fault) -> f64 {
+    let mut world = pair(1, [0, 0], [1, 1], fault);
+    world.threads[1].weight = 25;
+    world.run(4_000_000_000);
+    world.groups[1].ran_ns as f64 / world.groups[2].ran_ns as f64
+}
+
+/// CPU time of a program in the second half of a second, after its quota was lowered from four CPUs
+/// to a twentieth.
+fn time_after_a_lower_quota(fault: Fault) -> u64 {
+    let mut world = pair(4, [0, 0], [4, 0], fault);
+    world.set_quota(1, 4 * QUOTA_PERIOD_NS);
+    world.run(1_050_000_000);
+    world.set_quota(1, QUOTA_PERIOD_NS / 20);
+    world.run(500_000_000);
+    let before_ns = world.groups[1].ran_ns;
+    world.run(500_000_000);
+    world.groups[1].ran_ns - before_ns
+}
+
+/// Four threads on four CPUs, one of which a thread of another scheduler takes while one of the
+/// four has just ended.
+fn taken(fault: Fault) -> World {
+    let mut world = pair(4, [0, 0], [4, 0], fault);
+    world.threads[3].burst_ns = Some(2_000_000);
+    world.threads[3].sleep_ns = 60_000_000_000;
+    world.run(1_000_000);
+    world.release(0);
     world
 }
 
@@ -690,9 +982,81 @@ fn groups_get_cpu_time_by_their_weights() {
 }
 
 #[test]
+fn a_thread_starves_behind_no_first_one() {
+    let mut world = starving_behind_the_first(Fault::None);
+    world.run(45_000_000_000);
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn old_threads_do_not_wait_for_new_ones() {
+    let wait_ns = longest_wait_beside_births(Fault::None);
+    assert!(wait_ns < BIRTH_WAIT_NS_MAX, "{wait_ns}");
+}
+
+#[test]
+fn a_group_with_a_cpu_for_itself_takes_nothing_from_one_that_sleeps() {
+    let share = share_beside_a_lone_group(Fault::None);
+    assert!(share > LONE_SHARE_MIN, "{share}");
+}
+
+#[test]
+fn a_share_that_cannot_be_used_is_not_saved_up() {
+    let ns = time_beside_saved_credit(Fault::None);
+    assert!(ns > SAVED_TIME_MIN_NS, "{ns}");
+}
+
+#[test]
+fn programs_without_weights_compete_by_their_nice_values() {
+    let ratio = ratio_of_nice_values(Fault::None);
+    assert!((ratio / 4.0 - 1.0).abs() < RATIO_ERROR_MAX, "{ratio}");
+}
+
+#[test]
+fn a_lower_quota_leaves_no_long_debt() {
+    let ns = time_after_a_lower_quota(Fault::None);
+    assert!(ns > LOWERED_TIME_MIN_NS, "{ns}");
+}
+
+#[test]
+fn a_thread_leaves_a_cpu_that_another_scheduler_takes() {
+    let mut world = taken(Fault::None);
+    world.run(1_000_000_000);
+    assert_eq!(world.violations, Vec::<String>::new());
+}
+
+/// Longest permitted wait of a thread beside new ones, in nanoseconds.
+const BIRTH_WAIT_NS_MAX: u64 = 200_000_000;
+/// Least share of a program that runs for 1 ms after each slice of 3 ms of the other one.
+const LONE_SHARE_MIN: f64 = 0.2;
+/// Least CPU time of 3 s on four CPUs, of which the weights grant an eleventh, in nanoseconds.
+const SAVED_TIME_MIN_NS: u64 = 300_000_000;
+/// Least CPU time under the lower quota, which grants 25 ms, in nanoseconds.
+const LOWERED_TIME_MIN_NS: u64 = 10_000_000;
+
+/// Returns whether this fault violates an invariant in one of the worlds for single decisions.
+fn is_detected_by_a_scenario(fault: Fault) -> bool {
+    let violates = |mut world: World, ns| {
+        world.run(ns);
+        !world.violations.is_empty()
+    };
+    match fault {
+        Fault::BirthCredit => longest_wait_beside_births(fault) > BIRTH_WAIT_NS_MAX,
+        Fault::FirstSearched => violates(starving_behind_the_first(fault), 45_000_000_000),
+        Fault::ClockIsGreatest => share_beside_a_lone_group(fault) < LONE_SHARE_MIN,
+        Fault::CreditSaved => time_beside_saved_credit(fault) < SAVED_TIME_MIN_NS,
+        Fault::NiceIgnored => (ratio_of_nice_values(fault) / 4.0 - 1.0).abs() > RATIO_ERROR_MAX,
+        Fault::DebtKept => time_after_a_lower_quota(fault) < LOWERED_TIME_MIN_NS,
+        Fault::ReleaseIgnored => violates(taken(fault), 1_000_000_000),
+        _ => false,
+    }
+}
+
+#[test]
 fn planted_faults_are_detected() {
     for fault in FAULTS {
-        let detects = first_violation(fault, RANDOM_NS).is_some()
+        let detects = is_detected_by_a_scenario(fault)
+            || first_violation(fault, RANDOM_NS).is_some()
             || {
                 let mut world = starving(fault);
                 world.run(25_000_000_000);
@@ -717,7 +1081,7 @@ fn layouts_agree() {
 
 #[test]
 fn set_is_together_unless_a_thread_waits_and_a_cpu_does_something_else() {
-    let cpu = |owner, group| CpuState { owner, group, is_claimed: 0, unused: 0 };
+    let cpu = cpu_state;
     let state = |cpus: &[CpuState], runnable| {
         // SAFETY: the pointer refers to as many states as the second argument states.
         unsafe { twin_set_state(cpus.as_ptr(), cpus.len() as u32, 1, runnable) }

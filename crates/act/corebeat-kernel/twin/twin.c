@@ -11,14 +11,9 @@ typedef uint64_t u64;
 
 #include "decision.h"
 
-u64 twin_charge_ns(u64 ran_ns, u64 weight, u64 runnable)
+u64 twin_charge_ns(u64 ran_ns, u64 weight, u64 thread_weight)
 {
-	return charge_ns(ran_ns, weight, runnable);
-}
-
-u64 twin_quota_used_ns(const struct group *g, u64 now_ns)
-{
-	return quota_used_ns(g, now_ns);
+	return charge_ns(ran_ns, weight, thread_weight);
 }
 
 int twin_is_capped(const struct group *g, u64 now_ns)
@@ -47,9 +42,65 @@ int twin_preempts(const struct group *groups, u32 woken, u32 run, u32 owner)
 	return preempts(&groups[woken], woken, &groups[run], run, owner);
 }
 
-u64 twin_woken_vtime_ns(u64 vtime_ns, u64 latest_ns)
+u64 twin_carried_ns(u64 used_ns, u64 quota_ns, u64 periods)
 {
-	return woken_vtime_ns(vtime_ns, latest_ns);
+	return carried_ns(used_ns, quota_ns, periods);
+}
+
+void twin_change_quota(struct group *g, u64 quota_ns, u64 now_ns)
+{
+	change_quota(g, quota_ns, now_ns);
+}
+
+u64 twin_woken_vtime_ns(u64 vtime_ns, u64 clock_ns)
+{
+	return woken_vtime_ns(vtime_ns, clock_ns);
+}
+
+u64 twin_woken_group_vtime_ns(u64 vtime_ns, u64 clock_ns)
+{
+	return woken_group_vtime_ns(vtime_ns, clock_ns);
+}
+
+u64 twin_clock_of_groups_ns(const struct group *groups, u32 count, u32 woken, u64 clock_ns,
+			    u64 now_ns)
+{
+	return clock_of_groups_ns(groups, count, woken, clock_ns, now_ns);
+}
+
+u64 twin_least_waiting_ns(const struct group *groups, u32 count, u32 id, u64 waiting, u64 now_ns)
+{
+	return least_waiting_ns(groups, count, id, waiting, now_ns);
+}
+
+u64 twin_credited_ns(u64 vtime_ns, u64 waiting_ns)
+{
+	return credited_ns(vtime_ns, waiting_ns);
+}
+
+u64 twin_risen_floor_ns(u64 floor_ns, u64 selected_ns, u64 first_ns)
+{
+	return risen_floor_ns(floor_ns, selected_ns, first_ns);
+}
+
+int twin_is_starving(u64 queued_ns, u64 now_ns)
+{
+	return is_starving(queued_ns, now_ns);
+}
+
+u64 twin_next_search_ns(u64 queued_ns, u64 now_ns)
+{
+	return next_search_ns(queued_ns, now_ns);
+}
+
+u32 twin_searched_group(u32 step, u32 turn, u32 count)
+{
+	return searched_group(step, turn, count);
+}
+
+u32 twin_placed_group(const struct cpu *cpu, u64 waiting)
+{
+	return placed_group(cpu, waiting);
 }
 
 int twin_is_victim(const struct cpu *cpu, u32 set)

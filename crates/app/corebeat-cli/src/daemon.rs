@@ -9,7 +9,6 @@ use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
     Token, WebPage,
 };
-use corebeat_kernel::Mode;
 use corebeat_linux::state_dir;
 use corebeat_policy::catalogue::{Environment, PolicyName};
 use corebeat_policy::knob::Knob;
@@ -263,7 +262,7 @@ pub(crate) fn main(options: Options) -> Done {
         LevelName::Debug => Level::Debug,
     };
     how.steering = steering;
-    how.kernel = options.kernel.then_some(Mode::Steered);
+    how.kernel = options.kernel;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()

@@ -7,7 +7,6 @@ use corebeat_command::{
 use corebeat_host::{
     Error, Interval, NOT_RESTORED, Report, RunOptions, accepts_several, split_programs,
 };
-use corebeat_kernel::Mode;
 use corebeat_linux::{
     LOCKS_SAMPLED, MemoryPolicy, exit_as, identify, may_change, programs_named, topology,
 };
@@ -279,7 +278,7 @@ pub(crate) fn main(options: Options) -> Done {
         preload: !options.no_preload,
         overrides: options.overrides,
         class: !options.no_class,
-        kernel: options.kernel.then_some(Mode::Steered),
+        kernel: options.kernel,
         history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,

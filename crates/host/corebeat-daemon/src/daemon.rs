@@ -20,7 +20,6 @@ use crate::watchdog::{Now, Verdict, Watchdog};
 use crate::web::{Web, WebPage};
 use crate::{Error, Failure};
 use corebeat_host::Periods;
-use corebeat_kernel::Mode;
 use corebeat_linux::{ShortSlice, restore_all};
 use corebeat_machine::{AppliedAction, Inaction, Restored};
 use corebeat_web::{Claim, Decision, Outcome, Past, Update};
@@ -86,7 +85,7 @@ pub struct Options {
     /// Which programs the daemon steers. In any case, the daemon measures, and assigns claims.
     pub steering: Steering,
     /// Load the scheduler into the kernel, and move the steered programs to it.
-    pub kernel: Option<Mode>,
+    pub kernel: bool,
     /// Folder of the journal.
     pub state_dir: PathBuf,
     /// Lowest level of logged lines.
@@ -110,7 +109,7 @@ impl Options {
             sample_ns,
             observe_ns,
             steering: Steering::Fair,
-            kernel: None,
+            kernel: false,
             state_dir,
             log,
         }
@@ -203,7 +202,9 @@ impl Daemon {
         let outlets = Outlets::new(web, history, now().awake_ns);
         let mut steer =
             Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
-        options.kernel.map_or(Ok(()), |mode| steer.load_scheduler(mode))?;
+        if options.kernel {
+            steer.load_scheduler()?;
+        }
         let mut daemon = Daemon {
             log,
             notify: Notify::of_environment(),

@@ -6,7 +6,7 @@ use crate::change::Changes;
 use crate::daemon::Steering;
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_host::{Step, apply};
-use corebeat_kernel::{KernelScheduler, Mode};
+use corebeat_kernel::KernelScheduler;
 use corebeat_linux::{Error, LinuxMachine, Listed, Options};
 use corebeat_machine::{
     Action, AppliedAction, Effect, Inaction, Machine, Policy, ProgramId, ProgressSample, Restored,
@@ -229,8 +229,8 @@ impl Steer {
     ///
     /// # Errors
     /// The scheduler cannot be loaded.
-    pub(crate) fn load_scheduler(&mut self, mode: Mode) -> Result<(), Error> {
-        let scheduler = KernelScheduler::load(mode).map_err(|e| Error::Unsupported {
+    pub(crate) fn load_scheduler(&mut self) -> Result<(), Error> {
+        let scheduler = KernelScheduler::load().map_err(|e| Error::Unsupported {
             what: "the scheduler in the kernel".into(),
             how: e.to_string(),
         })?;

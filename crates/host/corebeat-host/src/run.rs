@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::history::{History, Point};
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
-use corebeat_kernel::{KernelScheduler, Mode};
+use corebeat_kernel::KernelScheduler;
 use corebeat_linux::{
     Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, SpinFunction,
     TeamChannel, Usage, answers, restore_all, state_dir, throttled_s, topology, waited_s,
@@ -66,7 +66,7 @@ pub struct RunOptions {
     /// Let policies change the scheduling class.
     pub class: bool,
     /// Load the scheduler into the kernel, and move the programs to it.
-    pub kernel: Option<Mode>,
+    pub kernel: bool,
     /// Record the programs over time, for [`Report::series`].
     pub history: bool,
     /// Lines about the running programs.
@@ -100,7 +100,7 @@ impl Default for RunOptions {
             preload: true,
             overrides: false,
             class: true,
-            kernel: None,
+            kernel: false,
             history: false,
             interval: None,
             memory: None,
@@ -364,8 +364,8 @@ fn hold(
         ..Options::default()
     })?;
     let mut supervisor = Supervisor::new(machine, periods(&options));
-    if let Some(mode) = options.kernel {
-        let scheduler = KernelScheduler::load(mode).map_err(Error::failed)?;
+    if options.kernel {
+        let scheduler = KernelScheduler::load().map_err(Error::failed)?;
         supervisor.machine().set_scheduler(Box::new(scheduler));
     }
     // From here on, a signal must not end this process before its files are removed.
@@ -494,7 +494,7 @@ fn periods(options: &RunOptions) -> Periods {
         // One observation at the end of each slice, and no samples. The scheduler in the kernel
         // changes turns by itself.
         let slice_ms = options.slice_ms.unwrap_or(SLICE_MS);
-        let observe_ms = if options.kernel.is_some() { period_ms } else { slice_ms };
+        let observe_ms = if options.kernel { period_ms } else { slice_ms };
         return Periods { observe_ns: observe_ms * 1_000_000, sample_ns: u64::MAX };
     }
     match options.policy {

@@ -9,7 +9,7 @@ use corebeat_machine::{
     Action, Coscheduler, CpuId, Effect, ProgramId, Restored, Scheduler, SchedulerError, TeamSample,
     ThreadId, Turns,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 /// The means to act upon programs.
@@ -21,11 +21,20 @@ pub(super) struct Actuators {
     teams: Option<TeamChannel>,
     /// A scheduler in the kernel.
     scheduler: Option<Box<dyn Scheduler>>,
+    /// Programs that the scheduler in the kernel has.
+    admitted: BTreeSet<ProgramId>,
 }
 
 impl Actuators {
     pub(super) fn new(nonblocking: bool, state_dir: Option<PathBuf>) -> Self {
-        Actuators { actuator: None, nonblocking, state_dir, teams: None, scheduler: None }
+        Actuators {
+            actuator: None,
+            nonblocking,
+            state_dir,
+            teams: None,
+            scheduler: None,
+            admitted: BTreeSet::new(),
+        }
     }
 
     /// Carries out an action on a watched program or on one of its threads.
@@ -85,6 +94,7 @@ impl Actuators {
         let threads: Vec<ThreadId> =
             program.threads().map(|t| t.id).filter(|t| !is_denied(program, *t)).collect();
         scheduler.admit(id, &threads).map_err(unsupported)?;
+        self.admitted.insert(id);
         let Some(policy) = scheduler.policy() else { return Ok(()) };
         self.actuator()?.set_policy(id, &threads, policy).map(drop)
     }
@@ -171,7 +181,14 @@ impl Actuators {
     ) -> Option<String> {
         let actuator = self.actuator.as_mut()?;
         let new: Vec<ThreadId> = new.into_iter().filter(|t| !is_denied(program, *t)).collect();
-        let failed = actuator.inherit(id, &new).err()?;
+        // A thread that started while its program was admitted is in no group of the scheduler yet.
+        let admitted = match &mut self.scheduler {
+            Some(scheduler) if self.admitted.contains(&id) && scheduler.failure().is_none() => {
+                scheduler.admit(id, &new).map_err(unsupported)
+            }
+            _ => Ok(()),
+        };
+        let failed = admitted.and_then(|()| actuator.inherit(id, &new)).err()?;
         Some(format!("new threads of {} do not get the program's settings: {failed}", program.name))
     }
 
@@ -187,6 +204,7 @@ impl Actuators {
 
     /// Undoes all changes to a program.
     pub(super) fn release(&mut self, program: ProgramId) -> Restored {
+        self.admitted.remove(&program);
         self.scheduler.iter_mut().for_each(|scheduler| scheduler.release(program));
         self.actuator.as_mut().map(|actuator| actuator.release(program)).unwrap_or_default()
     }
@@ -194,6 +212,7 @@ impl Actuators {
     /// Undoes all changes.
     pub(super) fn restore(&mut self) -> Restored {
         let restored = self.actuator.as_mut().map(Actuator::restore).unwrap_or_default();
+        self.admitted.clear();
         self.scheduler.iter_mut().for_each(|scheduler| scheduler.restore());
         if let Some(channel) = &self.teams {
             // Also without a journal. Only the size 0 is refused.
