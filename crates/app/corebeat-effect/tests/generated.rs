@@ -1,6 +1,6 @@
 //! Random programs: the driver rewrites them, and the rewritten programs print what the original
-//! ones print, in whatever order closures run. With the feature `fault`, most classes of effects
-//! are found in this way if the analysis overlooks them.
+//! ones print, in whatever order closures run. With the feature `fault`, two classes of effects are
+//! found in this way if the analysis overlooks them.
 //!
 //! The normal tests use the runtime in `tests/runtime`, which reverses the order. With the variable
 //! `COREBEAT_SOAK` there are many programs, which run with corebeat-future under seeds. A failure
@@ -13,10 +13,11 @@ use program::{Random, generate};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// Programs of a batch, which are compiled together.
 const BATCH: usize = 100;
+/// Time limit of a program, in seconds.
+const LIMIT_S: &str = "60";
 /// Batches of a soak.
 const BATCHES: u64 = 100;
 /// Seeds under which a program of a soak runs.
@@ -37,6 +38,7 @@ struct Batch {
     folder: PathBuf,
     source: String,
     seed: u64,
+    programs: usize,
 }
 
 impl Batch {
@@ -49,7 +51,7 @@ impl Batch {
         let paths = [folder.to_str().unwrap(), data.to_str().unwrap()];
         let source = generate(&mut Random::new(seed), programs, class, paths[0], paths[1]);
         std::fs::write(folder.join("original.rs"), &source).unwrap();
-        Batch { folder, source, seed }
+        Batch { folder, source, seed, programs }
     }
 
     /// The source with all candidates applied, and their number.
@@ -104,34 +106,37 @@ impl Batch {
         assert!(output.status.success(), "{}/{name}.rs: {text}", self.folder.display());
     }
 
-    /// The outputs of the programs, or `None` if they do not end.
-    fn run(&self, name: &str, seed: u64) -> Option<Vec<String>> {
-        let limit = Duration::from_secs(60).as_secs().to_string();
+    /// What a program prints, its exit status and the message of its panic, or `None` if it does
+    /// not end.
+    fn run(&self, name: &str, program: usize, seed: u64) -> Option<String> {
         let output = Command::new("timeout")
-            .args(["-s", "KILL", &limit, &format!("./{name}")])
+            .args(["-s", "KILL", LIMIT_S, &format!("./{name}"), &program.to_string()])
             .current_dir(&self.folder)
             .env("COREBEAT_FUTURE_SEED", seed.to_string())
+            .env("RUST_BACKTRACE", "0")
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let has_ended = output.status.success();
-        has_ended.then(|| text.split("\n= ").map(str::to_owned).collect())
+        let message = String::from_utf8(output.stderr).unwrap();
+        // The first line names the thread and the place.
+        let message: Vec<&str> = message.lines().skip(2).take(1).collect();
+        output.status.code().map(|code| format!("{text}status {code} {message:?}"))
     }
 
     /// The first program that prints something else than the original, with both outputs.
     fn difference(&self, seeds: u64) -> Option<String> {
-        let expected = self.run("original", 0).expect("the original programs end");
-        (0..seeds).find_map(|seed| {
-            let Some(found) = self.run("rewritten", seed) else {
-                return Some(format!("under seed {seed}, the rewritten programs did not end"));
-            };
-            let differ = expected.iter().zip(&found).find(|(expected, found)| expected != found);
-            differ.map(|(expected, found)| {
-                let (batch, folder) = (self.seed, self.folder.display());
-                format!(
-                    "batch {batch} in {folder}, seed {seed}:\n{found}\ninstead of\n{expected}\
-                     \n(again: COREBEAT_BATCH={batch} cargo test --test generated)"
-                )
+        (0..self.programs).find_map(|program| {
+            let expected = self.run("original", program, 0).expect("the original program ends");
+            (0..seeds).find_map(|seed| {
+                let found = self.run("rewritten", program, seed);
+                (found.as_ref() != Some(&expected)).then(|| {
+                    let (batch, folder) = (self.seed, self.folder.display());
+                    format!(
+                        "batch {batch} in {folder}, program {program}, seed {seed}:\n{found:?}\n\
+                         instead of\n{expected}\n\
+                         (again: COREBEAT_BATCH={batch} cargo test --test generated)"
+                    )
+                })
             })
         })
     }
@@ -146,8 +151,8 @@ impl Drop for Batch {
 }
 
 /// Arguments of the compiler for the runtime that reverses the order.
-fn reversing() -> Vec<String> {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reversing");
+fn reversing(test: &str) -> Vec<String> {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reversing").join(test);
     std::fs::create_dir_all(&out).unwrap();
     let status = Command::new("rustc")
         .args(["--edition=2024", "-Awarnings", "--crate-type=lib", "--out-dir"])
@@ -189,7 +194,7 @@ fn batches(last: u64) -> std::ops::RangeInclusive<u64> {
 fn generated_programs_behave_as_before() {
     let is_soak = std::env::var_os("COREBEAT_SOAK").is_some();
     let (runtime, last, seeds) =
-        if is_soak { (real(), BATCHES, SEEDS) } else { (reversing(), 1, 1) };
+        if is_soak { (real(), BATCHES, SEEDS) } else { (reversing("sound"), 1, 1) };
     let mut edits = 0;
     for seed in batches(last) {
         let batch = Batch::new("sound", seed, BATCH, None);
@@ -210,10 +215,10 @@ fn generated_programs_behave_as_before() {
 #[cfg(feature = "fault")]
 #[test]
 fn generated_programs_detect_planted_faults() {
-    // Four batches missed the fault `question` twice. The faults `current-dir`, `file-offset` and
-    // `count` were not tried here. The programs in `tests/ui` have all four.
-    let faults = ["mutex", "static", "thread-local", "output", "once-lock", "panic"];
-    let runtime = reversing();
+    // The programs of four batches with one of the other effects are not rewritten, because other
+    // rules refuse them, or print the same. The programs in `tests/ui` have all faults.
+    let faults = ["static", "panic"];
+    let runtime = reversing("faults");
     let is_found = |fault: &&str| {
         batches(FAULT_BATCHES).any(|seed| {
             let batch = Batch::new(fault, seed, FAULT_BATCH, Some(fault));
