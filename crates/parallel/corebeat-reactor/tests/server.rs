@@ -635,7 +635,8 @@ fn ten_thousand_connections_leave_no_descriptor() {
         }
         assert_eq!(server.stats().accepted as usize, ROUNDS);
         server.stop(MINUTE);
-        assert_eq!(open_descriptors(), before);
+        // Threads of an earlier test may have closed theirs since.
+        assert!(open_descriptors() <= before, "{before} before, {}", open_descriptors());
     }
 }
 
