@@ -106,7 +106,7 @@ impl Batch {
         assert!(output.status.success(), "{}/{name}.rs: {text}", self.folder.display());
     }
 
-    /// What a program prints, its exit status and the message of its panic, or `None` if it does
+    /// The output of a program, its exit status and the message of its panic; `None` if it does
     /// not end.
     fn run(&self, name: &str, program: usize, seed: u64) -> Option<String> {
         let output = Command::new("timeout")
