@@ -21,7 +21,7 @@ impl KernelScheduler {
 }
 
 impl Scheduler for KernelScheduler {
-    fn policy(&self) -> Option<u32> {
+    fn policy(&self) -> u32 {
         match *self {}
     }
 

@@ -10,7 +10,7 @@
 //! use corebeat_machine::Scheduler;
 //!
 //! match KernelScheduler::load() {
-//!     Ok(scheduler) => println!("loaded; its threads have the policy {:?}", scheduler.policy()),
+//!     Ok(scheduler) => println!("loaded; its threads have the policy {}", scheduler.policy()),
 //!     Err(reason) => println!("not loaded: {reason}"),
 //! }
 //! // The drop has unloaded the scheduler.

@@ -176,8 +176,8 @@ impl KernelScheduler {
 }
 
 impl Scheduler for KernelScheduler {
-    fn policy(&self) -> Option<u32> {
-        Some(SCHED_EXT)
+    fn policy(&self) -> u32 {
+        SCHED_EXT
     }
 
     fn admit(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), SchedulerError> {

@@ -10,8 +10,8 @@ use crate::{Action, Coscheduler, CpuId, Effect, ProgramId, ThreadId};
 /// returns all threads to the default scheduler.
 pub trait Scheduler: Send {
     /// Returns the scheduling policy, by the number of the kernel, that a thread must have to be
-    /// scheduled by this scheduler. `None` if the scheduler schedules all threads of the machine.
-    fn policy(&self) -> Option<u32>;
+    /// scheduled by this scheduler.
+    fn policy(&self) -> u32;
 
     /// Adds a program with its present threads, which includes their later children. Call this
     /// function before the threads get the [policy](Scheduler::policy).

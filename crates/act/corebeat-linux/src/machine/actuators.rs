@@ -95,7 +95,7 @@ impl Actuators {
             program.threads().map(|t| t.id).filter(|t| !is_denied(program, *t)).collect();
         scheduler.admit(id, &threads).map_err(unsupported)?;
         self.admitted.insert(id);
-        let Some(policy) = scheduler.policy() else { return Ok(()) };
+        let policy = scheduler.policy();
         self.actuator()?.set_policy(id, &threads, policy).map(drop)
     }
 
