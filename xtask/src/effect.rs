@@ -3,7 +3,7 @@
 use crate::page::read;
 use crate::step::{Outcome, run_cargo};
 use crate::workspace::Workspace;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The folder of the driver, which is not a member of the workspace.
@@ -32,26 +32,38 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Result<String, String>,
     })
 }
 
+/// The folder of what is built for the driver.
+fn target(workspace: &Workspace) -> PathBuf {
+    workspace.target_directory.join("effect")
+}
+
+/// Runs tests of the driver with this toolchain, these further arguments and variables.
+fn test(
+    workspace: &Workspace,
+    name: &str,
+    more: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<(), String> {
+    let manifest = workspace.root.join(FOLDER).join("Cargo.toml");
+    let manifest = manifest.to_str().ok_or("the name of the folder is not UTF-8")?;
+    let target = target(workspace);
+    let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;
+    let toolchain = format!("+{name}");
+    let common = [&toolchain, "test", "--locked", "--manifest-path", manifest];
+    let variables = [&[("CARGO_TARGET_DIR", target)], variables].concat();
+    run_cargo(&[&common[..], more].concat(), &variables)
+}
+
 /// Tests the driver with planted faults and without, and the command with the driver.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     let name = match toolchain(workspace)? {
         Ok(name) => name,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
-    let manifest = workspace.root.join(FOLDER).join("Cargo.toml");
-    let manifest = manifest.to_str().ok_or("the name of the folder is not UTF-8")?;
-    let target = workspace.target_directory.join("effect");
-    let target_text = target.to_str().ok_or("the target folder's name is not UTF-8")?;
-    let toolchain = format!("+{name}");
-    let test = |more: &[&str]| {
-        let common = [&toolchain, "test", "--locked", "--manifest-path", manifest];
-        run_cargo(&[&common[..], more].concat(), &[("CARGO_TARGET_DIR", target_text)])
-    };
-    test(&["--features", "fault"])?;
+    test(workspace, &name, &["--features", "fault"], &[])?;
     // Without the feature, the variable that selects a fault has no effect.
-    test(&["--test", "driver", "rejected"])?;
-    let driver = target.join("debug").join("corebeat-effect");
-    run_command(&driver)
+    test(workspace, &name, &["--test", "driver", "rejected"], &[])?;
+    run_command(&target(workspace).join("debug").join("corebeat-effect"))
 }
 
 /// Rewrites many random programs, and runs them with corebeat-future under seeds.
@@ -60,15 +72,9 @@ pub(crate) fn soak(workspace: &Workspace, minutes: &str) -> Result<Outcome, Stri
         Ok(name) => name,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
-    let manifest = workspace.root.join(FOLDER).join("Cargo.toml");
-    let manifest = manifest.to_str().ok_or("the name of the folder is not UTF-8")?;
-    let target = workspace.target_directory.join("effect");
-    let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;
-    let toolchain = format!("+{name}");
-    let args = [&toolchain, "test", "--locked", "--manifest-path", manifest];
-    let test = ["--test", "generated", "--", "--nocapture"];
-    let variables = [("CARGO_TARGET_DIR", target), ("COREBEAT_SOAK", minutes)];
-    run_cargo(&[&args[..], &test].concat(), &variables).map(|()| Outcome::Passed)
+    let arguments = ["--test", "generated", "--", "--nocapture"];
+    test(workspace, &name, &arguments, &[("COREBEAT_SOAK", minutes)])?;
+    Ok(Outcome::Passed)
 }
 
 /// Tests the command with a driver.
