@@ -33,7 +33,7 @@ const STEPS: [(&str, Check); 14] = [
     }),
     ("build", |_| step(&["build", "--workspace"], &[])),
     ("test", |_| {
-        remaining::files(|folder| run_cargo(&["test", "--workspace"], &[("TMPDIR", folder)]))
+        remaining::files(|folder| run_cargo(&["test", "--workspace", "--no-fail-fast"], &[("TMPDIR", folder)]))
             .map(|()| Outcome::Passed)
     }),
     ("doc", |_| step(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
