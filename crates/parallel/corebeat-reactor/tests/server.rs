@@ -289,6 +289,49 @@ fn peer_that_never_reads_is_closed() {
 }
 
 #[test]
+fn busy_server_closes_no_connection_of_a_peer_that_waits_for_it() {
+    let _alone = alone();
+    thread::scope(|scope| {
+        for config in combinations() {
+            scope.spawn(move || wait_for_a_busy_server(config));
+        }
+    });
+}
+
+/// The handler answers `a` at once, and `b` after more than the idle time, with more bytes than a
+/// socket accepts at once.
+fn wait_for_a_busy_server(config: Config) {
+    const IDLE: Duration = Duration::from_secs(3);
+    const LONG: usize = 12 << 20;
+    let pattern = format!("{:?} {:?}", config.pattern, config.mechanism);
+    let threads = 1 + usize::from(config.pattern == Pattern::HalfSyncHalfAsync);
+    let config = Config { idle_timeout: Some(IDLE), threads: Some(threads), ..config };
+    let (begin, begun) = channel();
+    let (server, address) = start(&config, move || {
+        let begin = begin.clone();
+        move |exchange: &mut Exchange<'_>| {
+            if exchange.input() == b"b" {
+                begin.send(()).unwrap();
+                thread::sleep(IDLE + IDLE / 4);
+                exchange.output().resize(LONG, b'b');
+            } else {
+                exchange.output().push(b'a');
+            }
+            exchange.consume(exchange.input().len());
+        }
+    });
+    let (mut short, mut long) = (connect(address), connect(address));
+    short.write_all(b"a").unwrap();
+    short.read_exact(&mut [0; 1]).unwrap();
+    long.write_all(b"b").unwrap();
+    begun.recv().unwrap();
+    short.write_all(b"a").unwrap();
+    long.read_exact(&mut vec![0; LONG]).expect(&pattern);
+    short.read_exact(&mut [0; 1]).unwrap();
+    server.stop(MINUTE);
+}
+
+#[test]
 fn limit_of_connections_delays_further_ones() {
     let _alone = alone();
     for config in combinations() {

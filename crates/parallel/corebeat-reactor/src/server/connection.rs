@@ -7,6 +7,7 @@ use crate::notify::Interest;
 use crate::turn::Turn;
 use corebeat_probe::block;
 use corebeat_sync::cell::UnsafeCell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,18 @@ struct State {
     /// Whether the handler has received the end of the data, or closed the connection: the
     /// connection is closed when the output has been sent.
     is_over: bool,
+    patience: Patience,
+}
+
+/// How the next sweep treats a connection whose time is over while its socket is ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// The connection stays open: the server is late, and not the peer.
+    Full,
+    /// As [`Full`](Patience::Full): it stayed open before, and no thread has processed it since.
+    Waits,
+    /// The connection was processed since it stayed open, and made no progress.
+    Over,
 }
 
 /// State of a connection after a turn.
@@ -78,8 +91,14 @@ pub(super) enum End {
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd, handler: Box<dyn Handler>, now_ms: u64) -> Self {
-        let state =
-            State { handler, input: Vec::new(), output: Vec::new(), sent: 0, is_over: false };
+        let state = State {
+            handler,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            is_over: false,
+            patience: Patience::Full,
+        };
         Connection {
             socket,
             turn: Turn::new(),
@@ -174,21 +193,43 @@ impl Connection {
     /// Returns whether the connection has made no progress for `idle_ms`, or has an incomplete
     /// request for `request_ms`.
     pub(super) fn is_late(&self, now_ms: u64, idle_ms: u64, request_ms: u64) -> bool {
-        // Relaxed: see `note_progress`.
+        // Relaxed: see `set_progress`.
         let since = |time: &AtomicU64| now_ms.saturating_sub(time.load(Ordering::Relaxed));
         since(&self.progress_ms) >= idle_ms || since(&self.partial_ms) >= request_ms
     }
 
-    fn note_progress(&self, scratch: &Scratch) {
+    /// Keeps a connection open whose time is over, if the system has input or room for output that
+    /// the server has not used since, because it was busy or stopped. A peer that causes readiness
+    /// without progress has one more turn. Returns false if the connection is to be closed.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the turn.
+    pub(super) unsafe fn is_spared(&self) -> bool {
+        // SAFETY: passed on.
+        let interest = unsafe { self.interest() };
+        self.state.with_mut(|state| {
+            // SAFETY: the turn excludes other users.
+            let state = unsafe { &mut *state };
+            let is_spared = state.patience != Patience::Over && is_ready(&self.socket, interest);
+            if is_spared {
+                state.patience = Patience::Waits;
+            }
+            is_spared
+        })
+    }
+
+    /// Sets the time of the last progress.
+    pub(super) fn set_progress(&self, now_ms: u64) {
         // Relaxed: a sweep that reads an older value closes the connection only if its time is
         // over by the older value as well.
-        self.progress_ms.store(scratch.now_ms, Ordering::Relaxed);
+        self.progress_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Notes whether a part of a request waits for the rest from now on.
     fn note_partial(&self, is_partial: bool, scratch: &Scratch) {
         let since_ms = if is_partial { scratch.now_ms } else { u64::MAX };
-        // Relaxed: as in `note_progress`.
+        // Relaxed: as in `set_progress`.
         self.partial_ms.store(since_ms, Ordering::Relaxed);
     }
 }
@@ -201,6 +242,9 @@ impl State {
         reads_all: bool,
         scratch: &mut Scratch,
     ) -> Outcome {
+        if self.patience == Patience::Waits {
+            self.patience = Patience::Over;
+        }
         for _ in 0..READS_MAX {
             match self.send_pending(own, scratch) {
                 Ok(true) if self.is_over => return Outcome::Ended(End::Regular),
@@ -240,13 +284,17 @@ impl State {
     }
 
     /// Sends pending output. Returns whether none is left.
-    fn send_pending(&mut self, own: &Connection, scratch: &Scratch) -> rustix::io::Result<bool> {
+    fn send_pending(
+        &mut self,
+        own: &Connection,
+        scratch: &mut Scratch,
+    ) -> rustix::io::Result<bool> {
         if self.output.is_empty() {
             return Ok(true);
         }
         let sent = send(own, &self.output[self.sent..])?;
         if sent > 0 {
-            own.note_progress(scratch);
+            self.note_progress(scratch);
             // The rest of a request is not read while output is pending.
             own.note_partial(!self.input.is_empty(), scratch);
         }
@@ -298,12 +346,17 @@ impl State {
         }
         self.is_over = is_end || is_closed;
         if consumed > 0 {
-            own.note_progress(scratch);
+            self.note_progress(scratch);
         }
         if consumed > 0 || is_whole {
             own.note_partial(left > 0, scratch);
         }
         self.send_new(own, scratch)
+    }
+
+    fn note_progress(&mut self, scratch: &mut Scratch) {
+        scratch.has_progress = true;
+        self.patience = Patience::Full;
     }
 
     /// Sends the output of the handler. The connection keeps what the system does not accept.
@@ -322,6 +375,14 @@ impl State {
         output.shrink_to(OUTPUT_KEPT_MAX);
         result.map(drop).map_err(|_| End::Regular)
     }
+}
+
+/// Returns whether a socket permits what its connection waits for. On an error it does not, and the
+/// time of the connection decides.
+fn is_ready(socket: &OwnedFd, interest: Interest) -> bool {
+    let events = if interest.write { PollFlags::OUT } else { PollFlags::IN };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(socket, events)], Some(&now)).is_ok_and(|number| number > 0)
 }
 
 fn waits(interest: Interest, is_drained: bool) -> Outcome {
@@ -366,6 +427,7 @@ mod tests {
         let connection = Connection::new(socket.into(), Box::new(handler), 0);
         let mut scratch = Scratch {
             now_ms: 0,
+            has_progress: false,
             input: vec![0; BYTES].into(),
             output: Vec::new(),
             meter: Arc::default(),

@@ -43,6 +43,8 @@ const PROMPT_NS_MAX: u64 = 10_000;
 pub(crate) struct Scratch {
     /// Milliseconds since the start of the server, read once for each wait.
     pub(super) now_ms: u64,
+    /// Whether the connection in process has made progress.
+    pub(super) has_progress: bool,
     pub(super) input: Box<[u8]>,
     pub(super) output: Vec<u8>,
     pub(crate) meter: Arc<Meter>,
@@ -50,7 +52,8 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     fn new(meter: Arc<Meter>) -> Scratch {
-        Scratch { now_ms: 0, input: vec![0; INPUT_BYTES].into(), output: Vec::new(), meter }
+        let input = vec![0; INPUT_BYTES].into();
+        Scratch { now_ms: 0, has_progress: false, input, output: Vec::new(), meter }
     }
 
     pub(crate) fn read_clock(&mut self, engine: &Engine) {
@@ -435,6 +438,11 @@ impl Engine {
             let buffered_max = self.config.buffered_bytes;
             // SAFETY: the caller has the turn, until `end` returns true.
             let outcome = unsafe { connection.process(buffered_max, is_draining, scratch) };
+            if std::mem::take(&mut scratch.has_progress) {
+                // The handler may have taken longer than the idle time.
+                scratch.read_clock(self);
+                connection.set_progress(scratch.now_ms);
+            }
             let (interest, is_drained) = match outcome {
                 Outcome::Ended(end) => return self.close(connection, end),
                 Outcome::Waits { is_idle: true, .. } if is_draining => {
@@ -603,6 +611,14 @@ impl Engine {
             if self.is_draining() {
                 // Closes the connection if no request is in progress.
                 self.process(&connection, scratch);
+                continue;
+            }
+            // SAFETY: this thread has the turn.
+            if unsafe { connection.is_spared() } {
+                // An event that came meanwhile is left to this turn.
+                if !connection.turn.end() {
+                    self.process(&connection, scratch);
+                }
             } else {
                 self.count(&self.idle_closed);
                 self.close(&connection, End::Regular);
