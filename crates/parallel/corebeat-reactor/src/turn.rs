@@ -33,6 +33,7 @@ impl Turn {
     pub(crate) fn begin(&self) -> bool {
         #[cfg(all(test, not(loom)))]
         if simulation::has(Fault::SharedTurn) {
+            // Release: pairs with the acquire in `begin`.
             self.0.store(BUSY, Ordering::Release);
             return true;
         }
@@ -56,6 +57,7 @@ impl Turn {
     pub(crate) fn end(&self) -> bool {
         #[cfg(all(test, not(loom)))]
         if simulation::has(Fault::LostMark) {
+            // Release: pairs with the acquire in `begin`.
             self.0.store(IDLE, Ordering::Release);
             return true;
         }
