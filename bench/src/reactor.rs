@@ -85,7 +85,7 @@ pub(crate) const BENCHES: [Bench; 8] = [
     },
     Bench {
         name: "reactor.crowd",
-        summary: "CPU time of an echo server for a request, with 512 active and many idle connections",
+        summary: "CPU time of an echo server for a request, with 512 active connections of many",
         peers: &PEERS,
         tools: &[GO, NODE],
         cases: |session| names(&crowd(session)),
