@@ -6,13 +6,21 @@ use std::process::{Command, Stdio};
 /// Builds the program with the profile of this program, and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let messages = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
-    executable(&messages).ok_or_else(|| "cargo did not report the path of corebeat".into())
+    executable(&messages, "corebeat")
+        .ok_or_else(|| "cargo did not report the path of corebeat".into())
 }
 
 /// Builds the library with the profile of this program, and returns its folder.
 pub(crate) fn build_library() -> Result<PathBuf, String> {
     let messages = cargo_build(&["--package", "corebeat-c"])?;
     library(&messages).ok_or_else(|| "cargo did not report the path of libcorebeat.so".into())
+}
+
+/// Builds an example with the profile of this program, and returns its path.
+pub(crate) fn build_example(package: &str, name: &str) -> Result<PathBuf, String> {
+    let messages = cargo_build(&["--package", package, "--example", name])?;
+    let path = executable(&messages, name);
+    path.ok_or_else(|| format!("cargo did not report the path of the example {name}"))
 }
 
 fn cargo_build(what: &[&str]) -> Result<String, String> {
@@ -31,18 +39,18 @@ fn cargo_build(what: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }
 
-/// The artifacts of Corebeat in the messages of cargo.
-fn artifacts(messages: &str) -> impl Iterator<Item = serde_json::Value> {
+/// The artifacts with this name in the messages of cargo.
+fn artifacts(messages: &str, name: &str) -> impl Iterator<Item = serde_json::Value> {
     let message = |line| serde_json::from_str::<serde_json::Value>(line).ok();
-    let is_ours = |m: &serde_json::Value| {
-        m["reason"] == "compiler-artifact" && m["target"]["name"] == "corebeat"
+    let is_ours = move |m: &serde_json::Value| {
+        m["reason"] == "compiler-artifact" && m["target"]["name"] == name
     };
     messages.lines().filter_map(message).filter(is_ours)
 }
 
-/// The path of the program.
-fn executable(messages: &str) -> Option<PathBuf> {
-    artifacts(messages).find_map(|m| Some(PathBuf::from(m["executable"].as_str()?)))
+/// The path of a program.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    artifacts(messages, name).find_map(|m| Some(PathBuf::from(m["executable"].as_str()?)))
 }
 
 /// The folder of the library.
@@ -56,7 +64,7 @@ fn library(messages: &str) -> Option<PathBuf> {
             .parent()
             .map(Path::to_owned)
     };
-    artifacts(messages).find_map(shared)
+    artifacts(messages, "corebeat").find_map(shared)
 }
 
 #[cfg(test)]
@@ -70,8 +78,8 @@ not json
 {"reason":"compiler-artifact","target":{"name":"clap"},"executable":null}
 {"reason":"compiler-artifact","target":{"name":"corebeat"},"executable":"/t/release/corebeat"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages), Some("/t/release/corebeat".into()));
-        assert_eq!(executable(""), None);
+        assert_eq!(executable(messages, "corebeat"), Some("/t/release/corebeat".into()));
+        assert_eq!(executable("", "corebeat"), None);
     }
 
     #[test]

@@ -1,10 +1,16 @@
-//! The memory of this process.
+//! The memory of this process and of its children.
 
 use std::fs;
 
 /// Bytes of the pages that this process has touched, and of the page tables.
 pub(crate) fn resident_bytes() -> Result<u64, String> {
     Ok(status("VmRSS:")? + status("VmPTE:")?)
+}
+
+/// Bytes of the pages that a process has touched, and of its page tables.
+pub(crate) fn resident_bytes_of(pid: u32) -> Result<u64, String> {
+    let process = pid.to_string();
+    Ok(status_of(&process, "VmRSS:")? + status_of(&process, "VmPTE:")?)
 }
 
 /// The largest growth of the resident memory of this process while `work` runs, in bytes.
@@ -19,11 +25,16 @@ pub(crate) fn peak<T>(work: impl FnOnce() -> Result<T, String>) -> Result<(u64, 
 
 /// Reads an entry of `/proc/self/status`, in bytes.
 fn status(name: &str) -> Result<u64, String> {
-    let text =
-        fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
+    status_of("self", name)
+}
+
+/// Reads an entry of the status of a process, in bytes.
+fn status_of(process: &str, name: &str) -> Result<u64, String> {
+    let path = format!("/proc/{process}/status");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    Ok(kib.ok_or_else(|| format!("/proc/self/status has no {name}"))? * 1024)
+    Ok(kib.ok_or_else(|| format!("{path} has no {name}"))? * 1024)
 }
 
 #[cfg(test)]

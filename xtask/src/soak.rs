@@ -15,7 +15,7 @@ const CASES_MAX: u32 = 20_000;
 /// a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that read [`SOAK`].
-const LARGE: [&[&str]; 12] = [
+const LARGE: [&[&str]; 13] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-trace", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
@@ -28,6 +28,7 @@ const LARGE: [&[&str]; 12] = [
     &["-p", "corebeat-rewrite", "--test", "fuzz"],
     &["-p", "corebeat-reactor", "--example", "cache", "damaged"],
     &["-p", "corebeat-reactor", "--example", "web", "damaged"],
+    &["-p", "corebeat-reactor", "--lib", "simulated_servers"],
 ];
 /// The tests that run under ThreadSanitizer: crate, test files, and a filter of names.
 const RACES: [(&str, &[&str], &str); 7] = [

@@ -1,5 +1,10 @@
 //! The client: one thread with an epoll set, at most one outstanding request for each connection.
 //! Its load has steps with a rate each.
+//!
+//! At a fixed rate, each request has a time at which it is due. Its latency begins at that time,
+//! also if the client sends the request later, because an earlier answer is missing. So a pause of
+//! the server delays all requests that are due meanwhile, and not only those that were sent
+//! before it (correction for coordinated omission).
 
 use super::MESSAGE_BYTES;
 use rustix::event::{Timespec, epoll};
@@ -17,8 +22,12 @@ const BATCH: usize = 256;
 /// A rate at which each connection sends its next request when it has received an answer.
 pub(super) const SATURATED: f64 = 1e9;
 
+#[derive(Clone, Copy)]
 pub(super) struct Load {
+    /// Connections that send requests.
     pub(super) connections: usize,
+    /// Connections that send one request each, before the others.
+    pub(super) idle: usize,
     /// Requests per second in each step.
     pub(super) rates: &'static [f64],
     /// Time of a step.
@@ -30,12 +39,14 @@ struct Connection {
     request: [u8; MESSAGE_BYTES],
     answer: [u8; MESSAGE_BYTES],
     received: usize,
+    /// Time at which the outstanding request was due.
+    due: Instant,
 }
 
 impl Connection {
-    fn ask(&mut self, number: u64) -> Result<(), String> {
+    fn ask(&mut self, number: u64, due: Instant) -> Result<(), String> {
         self.request[..8].copy_from_slice(&number.to_ne_bytes());
-        self.received = 0;
+        (self.received, self.due) = (0, due);
         // The buffer of the system is empty, so that it takes the whole message.
         self.stream.write_all(&self.request).map_err(|e| format!("cannot send a request: {e}"))
     }
@@ -63,6 +74,22 @@ pub(super) struct Served {
     pub(super) requests: u64,
     pub(super) wall_s: f64,
     pub(super) cpu_s: f64,
+    /// Latencies in nanoseconds, in ascending order; none for the rate [`SATURATED`].
+    latencies_ns: Vec<u64>,
+}
+
+impl Served {
+    /// Returns the CPU time of the server for a request, in nanoseconds.
+    pub(super) fn cpu_ns(&self) -> f64 {
+        self.cpu_s * 1e9 / self.requests as f64
+    }
+
+    /// Returns the latency in microseconds that this share of the requests does not exceed.
+    pub(super) fn latency_us(&self, share: f64) -> Result<f64, String> {
+        let rank = (self.latencies_ns.len() as f64 * share).ceil() as usize;
+        let latency_ns = self.latencies_ns.get(rank.max(1) - 1).ok_or("there is no latency")?;
+        Ok(*latency_ns as f64 / 1e3)
+    }
 }
 
 struct Client {
@@ -72,6 +99,7 @@ struct Client {
     /// next request, so that low rates use all connections, too.
     idle: VecDeque<usize>,
     requests: u64,
+    latencies_ns: Vec<u64>,
 }
 
 impl Client {
@@ -86,29 +114,38 @@ impl Client {
             let key = epoll::EventData::new_u64(n as u64);
             epoll::add(&set, &stream, key, epoll::EventFlags::IN).map_err(|e| e.to_string())?;
             let (request, answer) = ([7; MESSAGE_BYTES], [0; MESSAGE_BYTES]);
-            connections.push(Connection { stream, request, answer, received: 0 });
+            let due = Instant::now();
+            connections.push(Connection { stream, request, answer, received: 0, due });
         }
-        Ok(Client { set, idle: (0..count).collect(), connections, requests: 0 })
+        let idle = (0..count).collect();
+        Ok(Client { set, idle, connections, requests: 0, latencies_ns: Vec::new() })
     }
 
-    /// Sends this number of requests per second for a time, as far as connections are idle. Returns
-    /// the time.
+    /// Sends this number of requests per second for a time, as far as connections are idle. At a
+    /// fixed rate, sends all requests that are due within the time, and receives their answers.
+    /// Returns the time.
     fn serve(&mut self, rate: f64, time: Duration) -> Result<f64, String> {
+        let is_paced = rate < SATURATED;
         let empty =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; BATCH];
         let (begin, before) = (Instant::now(), self.requests);
-        while begin.elapsed() < time {
-            let due = before + (begin.elapsed().as_secs_f64() * rate) as u64;
+        let all = before + (time.as_secs_f64() * rate) as u64;
+        let is_missing =
+            |client: &Client| client.requests < all || client.idle.len() < client.connections.len();
+        while begin.elapsed() < time || is_paced && is_missing(self) {
+            let due = before + (begin.elapsed().min(time).as_secs_f64() * rate) as u64;
             while self.requests < due
                 && let Some(n) = self.idle.pop_front()
             {
                 self.requests += 1;
-                self.connections[n].ask(self.requests)?;
+                let due = Duration::from_secs_f64((self.requests - before) as f64 / rate);
+                self.connections[n].ask(self.requests, begin + due)?;
             }
             let next_s = (self.requests + 1 - before) as f64 / rate;
+            let is_over = begin.elapsed() >= time;
+            let is_busy = self.idle.is_empty() || is_over;
             let end = Duration::from_secs_f64(next_s).min(time);
-            let is_busy = self.idle.is_empty();
             let limit = if is_busy { ANSWER_MAX } else { end.saturating_sub(begin.elapsed()) };
             let limit = Timespec::try_from(limit).map_err(|e| e.to_string())?;
             let count = epoll::wait(&self.set, &mut events[..], Some(&limit));
@@ -118,7 +155,11 @@ impl Client {
             }
             for event in &events[..count] {
                 let n = event.data.u64() as usize;
-                if self.connections[n].receive()? {
+                let connection = &mut self.connections[n];
+                if connection.receive()? {
+                    if is_paced {
+                        self.latencies_ns.push(connection.due.elapsed().as_nanos() as u64);
+                    }
                     self.idle.push_back(n);
                 }
             }
@@ -127,16 +168,35 @@ impl Client {
     }
 }
 
+/// Connects, and exchanges one message on each connection, so that the server has processed it.
+pub(super) fn connect_idle(port: u16, count: usize) -> Result<Vec<TcpStream>, String> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.write_all(&[7; MESSAGE_BYTES])?;
+        stream.read_exact(&mut [0; MESSAGE_BYTES])?;
+        Ok(stream)
+    };
+    let connected = (0..count).map(connect).collect::<std::io::Result<_>>();
+    connected.map_err(|e| format!("cannot open {count} idle connections: {e}"))
+}
+
 /// Measures the steps of a load, after its first step has run for a fifth of its time.
 pub(super) fn run(
     port: u16,
     load: &Load,
     cpu_s: impl Fn() -> Result<f64, String>,
 ) -> Result<Served, String> {
+    let _idle = connect_idle(port, load.idle)?;
     let mut client = Client::connect(port, load.connections)?;
     client.serve(load.rates[0], load.step / 5)?;
+    client.latencies_ns.clear();
     let (before, used) = (client.requests, cpu_s()?);
     let steps = load.rates.iter().map(|rate| client.serve(*rate, load.step));
     let wall_s = steps.sum::<Result<f64, String>>()?;
-    Ok(Served { requests: client.requests - before, wall_s, cpu_s: cpu_s()? - used })
+    let cpu_s = cpu_s()? - used;
+    let mut latencies_ns = client.latencies_ns;
+    latencies_ns.sort_unstable();
+    Ok(Served { requests: client.requests - before, wall_s, cpu_s, latencies_ns })
 }

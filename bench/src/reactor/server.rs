@@ -10,6 +10,9 @@ use std::net::TcpListener;
 /// Memory of a task for a message. The size is that of small requests of real servers.
 pub(super) const BUFFER_BYTES: usize = 1024;
 
+/// Largest number of connections of servers with such a limit.
+const CONNECTIONS_MAX: usize = 100_000;
+
 pub(super) fn run(options: &Options) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| format!("cannot bind: {e}"))?;
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
@@ -19,6 +22,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         pattern,
         mechanism,
         threads: Some(threads),
+        connections: CONNECTIONS_MAX,
         ..Config::default()
     };
     let (core, edge) = (Pattern::ThreadPerCore, Mechanism::Edge);
@@ -53,7 +57,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
             wait(port);
             Ok(())
         }
-        Subject::Go => Err("go is a program of its own".into()),
+        Subject::Go | Subject::Node => Err("this subject is a program of its own".into()),
     }
 }
 

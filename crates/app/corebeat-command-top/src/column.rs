@@ -1,6 +1,7 @@
 //! The columns beside the bar: their contents, their format, and the order of rows by a column.
 
 use crate::process::Process;
+use crate::server::Served;
 use crate::view::{Figures, Program, Thread};
 use corebeat_machine::CpuId;
 use std::borrow::Cow;
@@ -18,6 +19,8 @@ pub(crate) struct Cells<'a> {
     /// Last CPU, in the row of a thread.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) figures: &'a Figures,
+    /// The servers of the program, in its row.
+    pub(crate) server: Option<&'a Served>,
 }
 
 impl<'a> From<&'a Program> for Cells<'a> {
@@ -29,6 +32,7 @@ impl<'a> From<&'a Program> for Cells<'a> {
             threads: Some(p.threads.len()),
             cpu: None,
             figures: &p.figures,
+            server: p.server.as_ref(),
         }
     }
 }
@@ -43,6 +47,7 @@ impl<'a> Cells<'a> {
             threads: None,
             cpu: t.cpu,
             figures: &t.figures,
+            server: None,
         }
     }
 }
@@ -63,14 +68,20 @@ pub(crate) enum Column {
     Migrations,
     Misses,
     LastCpu,
+    Connections,
+    Requests,
+    Server,
     Function,
     Command,
 }
 
 impl Column {
     /// Columns beside number, name, CPU and bar, in the order in which they are added to a line.
-    pub(crate) const EXTRA: [Column; 13] = [
+    pub(crate) const EXTRA: [Column; 16] = [
         Column::User,
+        Column::Requests,
+        Column::Connections,
+        Column::Server,
         Column::Lock,
         Column::Wait,
         Column::Spin,
@@ -86,7 +97,7 @@ impl Column {
     ];
 
     /// Columns that can determine the order of rows, in the order in which a key selects them.
-    pub(crate) const SORTS: [Column; 15] = [
+    pub(crate) const SORTS: [Column; 17] = [
         Column::Cpu,
         Column::Lock,
         Column::Wait,
@@ -98,6 +109,8 @@ impl Column {
         Column::Misses,
         Column::Park,
         Column::Threads,
+        Column::Requests,
+        Column::Connections,
         Column::User,
         Column::Name,
         Column::Command,
@@ -121,6 +134,9 @@ impl Column {
             Column::Migrations => ("MIG/s", 6),
             Column::Misses => ("MISS%", 6),
             Column::LastCpu => ("ON", 4),
+            Column::Connections => ("CONN", 6),
+            Column::Requests => ("REQ/s", 7),
+            Column::Server => ("SERVER", 18),
             Column::Function => ("SPINNING IN", 12),
             Column::Command => ("COMMAND", 12),
         }
@@ -141,6 +157,9 @@ impl Column {
         match self {
             Column::Id => Some(f64::from(row.id)),
             Column::User | Column::Name | Column::Function | Column::Command => None,
+            Column::Server => None,
+            Column::Connections => row.server.map(|server| server.connections as f64),
+            Column::Requests => row.server.map(|server| server.requests_per_s),
             Column::Threads => row.threads.map(|n| n as f64),
             Column::Cpu => cpus_busy.map(|c| c * 100.0),
             Column::Lock => shares.lock.map(|s| s * 100.0),
@@ -184,6 +203,10 @@ impl Column {
             // A program has no last CPU, and a thread has no number of threads.
             Column::LastCpu if row.threads.is_some() => String::new(),
             Column::Threads if row.threads.is_none() => String::new(),
+            // Most programs have no server.
+            Column::Server => row.server.map_or_else(String::new, Served::variant),
+            Column::Connections | Column::Requests if row.server.is_none() => String::new(),
+            Column::Connections | Column::Requests => whole(value),
             Column::Id | Column::Threads | Column::LastCpu => whole(value),
             Column::Voluntary | Column::Involuntary | Column::Migrations => whole(value),
             _ => value.map_or_else(

@@ -46,6 +46,7 @@ mod process;
 mod prompt;
 mod row;
 mod screen;
+mod server;
 mod stack;
 mod subject;
 mod view;

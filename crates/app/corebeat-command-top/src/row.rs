@@ -247,9 +247,10 @@ mod tests {
         }
         assert_eq!(widths(40, Column::Cpu, &[]).0, 0);
         assert_eq!(widths(40, Column::Wait, &[]).0, 1);
-        let absent = [Column::Misses, Column::Function];
-        assert_eq!(widths(200, Column::Cpu, &absent).0, Column::EXTRA.len() - 2);
-        assert_eq!(widths(200, Column::Function, &absent).0, Column::EXTRA.len() - 1);
+        let of_servers = [Column::Requests, Column::Connections, Column::Server];
+        let absent = [&[Column::Misses, Column::Function][..], &of_servers].concat();
+        assert_eq!(widths(200, Column::Cpu, &absent).0, Column::EXTRA.len() - 5);
+        assert_eq!(widths(200, Column::Function, &absent).0, Column::EXTRA.len() - 4);
     }
 
     #[test]

@@ -395,15 +395,23 @@ pub(crate) fn legend() -> Line<'static> {
     PARTS[..KNOWN].iter().flat_map(part).collect()
 }
 
-/// Columns that have nothing to show: cache misses if they are not counted, and the function in
-/// which threads spin if no thread spins for more than a moment.
+/// Columns that have nothing to show: cache misses if they are not counted, the function in which
+/// threads spin if no thread spins for more than a moment, and those of servers if no program has
+/// one that shows itself.
 pub(crate) fn absent(view: &View) -> Vec<Column> {
     let any = |has: fn(&Figures) -> bool| {
         view.programs.iter().flat_map(|p| &p.threads).any(|t| has(&t.figures))
     };
     let counts_misses = any(|f| f.counters.cache_references.is_some());
     let spins = any(|f| f.shares.spin.is_some_and(|share| share >= SPIN_SHOWN_MIN));
-    let columns = [(Column::Misses, counts_misses), (Column::Function, spins)];
+    let serves = view.programs.iter().any(|program| program.server.is_some());
+    let columns = [
+        (Column::Misses, counts_misses),
+        (Column::Function, spins),
+        (Column::Connections, serves),
+        (Column::Requests, serves),
+        (Column::Server, serves),
+    ];
     columns.into_iter().filter(|(_, has)| !has).map(|(column, _)| column).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The processes to show: those that the user named, or all processes of the user.
 
 use crate::process::{Processes, owner};
+use crate::server::Servers;
 use crate::view::{Program, View};
 use corebeat_command::Failure;
 use corebeat_host::own_cpu_s;
@@ -21,6 +22,7 @@ pub(crate) struct Subjects {
     /// The user whose processes are shown if none is named. `None` for the processes of all users.
     user: Option<u32>,
     processes: Processes,
+    servers: Servers,
     own_cpu_s: f64,
 }
 
@@ -48,6 +50,7 @@ impl Subjects {
             skipped: HashSet::new(),
             user,
             processes: Processes::default(),
+            servers: Servers::default(),
             own_cpu_s: 0.0,
         };
         for text in requested {
@@ -95,6 +98,7 @@ impl Subjects {
         };
         programs.iter_mut().for_each(|program| program.find_spin_functions(machine));
         self.processes.describe(&mut programs);
+        self.servers.describe(&mut programs);
         let ended: Vec<ProgramId> =
             self.roots.keys().copied().filter(|&id| !machine.is_alive(id)).collect();
         for id in ended {

@@ -1,6 +1,7 @@
 //! The figures of one observation: programs with their sums, and their threads.
 
 use crate::process::Process;
+use crate::server::Served;
 use corebeat_linux::{Function, LinuxMachine, SpinTimes};
 use corebeat_machine::{
     Counters, CpuId, ProgramSample, Snapshot, ThreadId, ThreadSample, TimeShares,
@@ -34,6 +35,8 @@ pub(crate) struct Program {
     pub(crate) process: Process,
     #[serde(flatten)]
     pub(crate) figures: Figures,
+    /// Its servers, if they show themselves.
+    pub(crate) server: Option<Served>,
     pub(crate) threads: Vec<Thread>,
 }
 
@@ -115,7 +118,7 @@ impl Program {
             figures: Figures::of(std::iter::once(*t), span_ns),
         };
         let threads = threads.iter().map(thread).collect();
-        Program { pid, name, process: Process::default(), figures, threads }
+        Program { pid, name, process: Process::default(), figures, server: None, threads }
     }
 
     /// A program of the machine. `pid` is its first process.

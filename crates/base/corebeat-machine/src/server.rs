@@ -65,6 +65,76 @@ impl Variant {
     }
 }
 
+/// What a server shows of itself to other processes of its user, on request.
+///
+/// The server keeps the report in a file in memory (`memfd_create`) named [`Report::FILE`], which
+/// others find in `/proc/PID/fd` and read. Nobody maps the file, and each number is valid by
+/// itself.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Report {
+    /// The present variant.
+    pub variant: Variant,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests since the start of the server.
+    pub requests: u64,
+    /// Requests per second in the last second, or since the start if that is shorter.
+    pub requests_per_s: f64,
+}
+
+/// "CBSERVE" and the version of the format.
+const MAGIC: u64 = u64::from_be_bytes(*b"CBSERVE1");
+const WORDS: usize = 7;
+
+impl Report {
+    /// Name of the file.
+    pub const FILE: &'static str = "corebeat-server";
+    /// Size of the file in bytes.
+    pub const BYTES: usize = WORDS * size_of::<u64>();
+
+    /// Returns the content of the file.
+    pub fn to_bytes(&self) -> [u8; Report::BYTES] {
+        let place = |found: Option<usize>| found.map_or(u64::MAX, |place| place as u64);
+        let Variant { pattern, mechanism, threads } = self.variant;
+        let words = [
+            MAGIC,
+            place(Pattern::ALL.iter().position(|own| *own == pattern)),
+            place(Mechanism::ALL.iter().position(|own| *own == mechanism)),
+            threads as u64,
+            self.connections,
+            self.requests,
+            self.requests_per_s.to_bits(),
+        ];
+        let mut bytes = [0; Report::BYTES];
+        for (part, word) in bytes.chunks_exact_mut(size_of::<u64>()).zip(words) {
+            part.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Returns the report in the content of a file; `None` for content that no server writes.
+    pub fn from_bytes(bytes: &[u8; Report::BYTES]) -> Option<Report> {
+        let word = |at: usize| {
+            let part = bytes[at * size_of::<u64>()..].first_chunk();
+            part.map_or(u64::MAX, |part| u64::from_ne_bytes(*part))
+        };
+        let place = |at| usize::try_from(word(at)).ok();
+        let requests_per_s = f64::from_bits(word(6));
+        let is_valid = word(0) == MAGIC && requests_per_s.is_finite() && requests_per_s >= 0.0;
+        is_valid.then_some(())?;
+        Some(Report {
+            variant: Variant {
+                pattern: *Pattern::ALL.get(place(1)?)?,
+                mechanism: *Mechanism::ALL.get(place(2)?)?,
+                threads: place(3)?,
+            },
+            connections: word(4),
+            requests: word(5),
+            requests_per_s,
+        })
+    }
+}
+
 /// Activity of a server in a span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Load {
@@ -97,4 +167,27 @@ pub struct ThreadLoad {
     /// Time in which the thread was ready to run but did not run (run-queue wait), in nanoseconds;
     /// `None` if the system does not report it.
     pub waited_ns: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_returns_from_its_bytes_and_damaged_bytes_are_refused() {
+        for pattern in Pattern::ALL {
+            for mechanism in Mechanism::ALL {
+                let variant = Variant { pattern, mechanism, threads: 3 };
+                let (connections, requests) = (7, u64::MAX);
+                let report = Report { variant, connections, requests, requests_per_s: 1.5 };
+                assert_eq!(Report::from_bytes(&report.to_bytes()), Some(report));
+                for word in [0, 1, 2, 6] {
+                    let mut bytes = report.to_bytes();
+                    bytes[word * 8..][..8].fill(0xff);
+                    assert_eq!(Report::from_bytes(&bytes), None, "word {word}");
+                }
+            }
+        }
+        assert_eq!(Report::from_bytes(&[0; Report::BYTES]), None);
+    }
 }

@@ -45,6 +45,8 @@
 //!   CPUs mean fewer workers. The threads of the server run on the claimed CPUs.
 //! - **Heartbeat.** With [`Options::heartbeat`], each request is a beat of a group. A goal of the
 //!   group lets the daemon steer the CPU share of the server.
+//! - **Report.** With [`Options::shown`], `corebeat top` shows the server: see
+//!   [`Report`].
 //!
 //! # Invariants
 //!
@@ -57,6 +59,7 @@
 //!    them (`handlers_run_on_the_claimed_cpus`). CPUs that the arbiter requests are the exception:
 //!    they are returned first.
 //! 5. A server that cannot start accepts no connection (`refused_start_serves_nobody`).
+//! 6. A server shows itself on request only (`server_shows_itself_on_request`).
 //!
 //! # Failure
 //!
@@ -73,16 +76,21 @@ pub use corebeat_policy::server::ServerPolicy;
 
 use corebeat_claim::{Ask, Claim, CpuId, CpuSet, Retreat};
 use corebeat_heartbeat::{Goal, Group, Producer};
+use corebeat_machine::server::Report;
 use corebeat_reactor::{Config, Control, Handler, Server, Stats, Variant};
 use corebeat_sync::fork::Uninherited;
 use corebeat_sync::{Condvar, Mutex, lock, quiet};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::thread::{CpuSet as Mask, Pid, sched_getaffinity, sched_setaffinity};
 use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Period of the decisions.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -101,6 +109,9 @@ pub struct Options {
     pub claim: bool,
     /// Group whose beats are the requests of the server. The default is none.
     pub heartbeat: Option<Heartbeat>,
+    /// Whether `corebeat top` shows the connections, the requests per second and the variant of the
+    /// server to its user. The default is false.
+    pub shown: bool,
 }
 
 /// Heartbeat of a server.
@@ -193,7 +204,7 @@ impl AdaptiveServer {
         listener: impl Into<OwnedFd>,
         make: impl Fn() -> H + Send + Sync + 'static,
     ) -> Result<AdaptiveServer, Error> {
-        let Options { mut config, policy, claim, heartbeat } = options;
+        let Options { mut config, policy, claim, heartbeat, shown } = options;
         check(&config)?;
         let cpus = || thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let mut policy = policy.unwrap_or_else(|| ServerPolicy::new(cpus()));
@@ -208,8 +219,9 @@ impl AdaptiveServer {
             // inherit the affinity of this thread.
             let resources = Resources::begin(claim, heartbeat, &of_thread);
             let begun = resources.and_then(|resources| {
+                let shown = shown.then(Shown::new).transpose()?;
                 let server = Server::start(config, listener, make)?;
-                let adapter = Adapter::new(server.control(), policy, resources, of_thread);
+                let adapter = Adapter::new(server.control(), policy, resources, shown, of_thread);
                 Ok((server, adapter))
             });
             // The receiver waits.
@@ -324,6 +336,7 @@ struct Adapter {
     control: Control,
     policy: ServerPolicy,
     resources: Resources,
+    shown: Option<Shown>,
     /// Requests that have been beats.
     requests: u64,
     shared: Arc<Shared>,
@@ -334,17 +347,25 @@ impl Adapter {
         control: Control,
         policy: ServerPolicy,
         resources: Resources,
+        shown: Option<Shown>,
         shared: Arc<Shared>,
     ) -> Adapter {
-        Adapter { control, policy, resources, requests: 0, shared }
+        Adapter { control, policy, resources, shown, requests: 0, shared }
     }
 
     fn run(mut self) {
         while !self.shared.ends_within_a_period() {
             self.beat();
             self.adapt();
+            self.show();
         }
         self.beat();
+    }
+
+    fn show(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.write(self.control.variant(), &self.control.stats());
+        }
     }
 
     fn beat(&mut self) {
@@ -377,6 +398,38 @@ impl Adapter {
         claim.change_to(workers, self.control.tids());
         lock(&self.shared.state).cpus = claim.cpus().to_vec();
         claim.cpus().len().max(1)
+    }
+}
+
+/// The report of a server for other processes ([`Report`]).
+struct Shown {
+    file: File,
+    /// Times and requests of the last periods, at most one second.
+    past: VecDeque<(Instant, u64)>,
+}
+
+impl Shown {
+    /// Number of periods in a second.
+    const PERIODS: usize = (1000 / PERIOD.as_millis()) as usize;
+
+    fn new() -> Result<Shown, Error> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create(Report::FILE, flags).map_err(|why| Error::System(why.into()))?;
+        Ok(Shown { file: file.into(), past: VecDeque::from([(Instant::now(), 0)]) })
+    }
+
+    fn write(&mut self, variant: Variant, stats: &Stats) {
+        let (now, requests) = (Instant::now(), stats.requests);
+        self.past.push_back((now, requests));
+        if self.past.len() > Shown::PERIODS + 1 {
+            self.past.pop_front();
+        }
+        let (begin, before) = self.past[0];
+        let span_s = (now - begin).as_secs_f64();
+        let requests_per_s = if span_s > 0.0 { (requests - before) as f64 / span_s } else { 0.0 };
+        let report = Report { variant, connections: stats.connections, requests, requests_per_s };
+        // Without memory for the file, the report is older than a period.
+        let _ = self.file.write_all_at(&report.to_bytes(), 0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Adaptive servers with thresholds by which any load adds threads.
 
 use corebeat_heartbeat::{Goal, Group};
+use corebeat_machine::server::Report;
 use corebeat_reactor::{Config, Exchange, Mechanism, Pattern};
 use corebeat_server::{AdaptiveServer, Error, Heartbeat, Options, ServerPolicy};
 use std::io::{Read, Write};
@@ -197,4 +198,38 @@ fn handler_may_end_its_server() {
     let mut stream = connect(address);
     talk(&mut stream);
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+/// Returns what the servers of this process show.
+fn reports() -> Vec<Report> {
+    let report = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.ok()?.path();
+        let target = std::fs::read_link(&path).ok()?;
+        target.to_str()?.starts_with(&format!("/memfd:{} ", Report::FILE)).then_some(())?;
+        Report::from_bytes(std::fs::read(path).ok()?[..].first_chunk()?)
+    };
+    std::fs::read_dir("/proc/self/fd").unwrap().filter_map(report).collect()
+}
+
+#[test]
+fn server_shows_itself_on_request() {
+    let policy = Some(ServerPolicy::new(1));
+    let (hidden, hidden_address) = start(Options { policy: policy.clone(), ..Options::default() });
+    let (server, address) = start(Options { policy, shown: true, ..Options::default() });
+    let mut streams: Vec<_> = (0..3).map(|_| connect(address)).collect();
+    streams.iter_mut().for_each(talk);
+    talk(&mut connect(hidden_address));
+    let mut report = None;
+    until("the server shows its requests", || {
+        // Servers of other tests show nothing.
+        let all = reports();
+        assert!(all.len() <= 1, "{all:?}");
+        report = all.first().copied();
+        report.is_some_and(|report| report.requests == 3 && report.requests_per_s > 0.0)
+    });
+    let report = report.unwrap();
+    assert_eq!((report.connections, report.variant), (3, server.variant()));
+    server.stop(LIMIT);
+    assert!(reports().is_empty());
+    hidden.stop(LIMIT);
 }

@@ -129,6 +129,12 @@
 //!    no closed connection open (`removed_descriptor_is_closed_with_its_last_owner`).
 //! 10. A child of fork uses no lock of a server
 //!     (`control_in_a_child_of_fork_has_no_effect_and_takes_no_lock`).
+//! 11. A handler in a wait that nothing interrupts delays no connection that another thread may
+//!     handle (`handler_that_nothing_interrupts_delays_no_connection_of_another_thread`).
+//! 12. Servers answer all clients under random networks, orders of steps and switches
+//!     (`simulated_servers_answer_all_clients`), in runs that a seed repeats
+//!     (`simulation_with_equal_seeds_has_equal_histories`), with planted faults in
+//!     `planted_faults_of_a_simulated_server_are_detected`.
 //!
 //! # Memory ordering
 //!
@@ -166,9 +172,12 @@ mod notify;
 mod parking;
 mod pattern;
 mod server;
+#[cfg(all(test, not(loom)))]
+mod simulation;
 mod slot;
 mod source;
 mod stream;
+mod system;
 mod table;
 mod turn;
 mod udp;

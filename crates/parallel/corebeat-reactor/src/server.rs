@@ -9,6 +9,7 @@ pub use corebeat_machine::server::{Load, Mechanism, Pattern, ThreadLoad, Variant
 pub(crate) use engine::{BATCH, Engine, Scratch};
 pub(crate) use regime::Regime;
 
+use crate::system;
 use corebeat_sync::fork::Process;
 use engine::Last;
 use std::io;
@@ -172,7 +173,7 @@ pub enum Error {
 /// [`Error::IoUring`]; or [`Error::System`] if the system refuses an interest set, because it lacks
 /// descriptors or memory.
 pub fn check_mechanism(mechanism: Mechanism) -> Result<(), Error> {
-    regime::notify(mechanism).map(drop)
+    regime::notify(Pattern::default(), mechanism).map(drop)
 }
 
 /// Numbers of a server since its start.
@@ -261,9 +262,8 @@ impl Server {
         self.engine.drain(grace);
         let threads = self.engine.take_threads();
         // A thread of the server would wait for itself and for the connection that it processes.
-        let own = thread::current().id();
-        if threads.iter().all(|thread| thread.thread().id() != own) {
-            threads.into_iter().for_each(|thread| drop(thread.join()));
+        if !threads.iter().any(system::Thread::is_current) {
+            threads.into_iter().for_each(system::Thread::join);
         }
     }
 }

@@ -10,6 +10,8 @@
 //! report, and another thread receives that report. The second thread leaves the mark `AGAIN`, and
 //! the first one finds the mark at the end of its turn.
 
+#[cfg(all(test, not(loom)))]
+use crate::simulation::{self, Fault};
 use corebeat_sync::atomic::{AtomicU8, Ordering};
 use corebeat_sync::const_unless_loom;
 
@@ -29,6 +31,12 @@ impl Turn {
     /// Begins a turn. Returns false if another thread has the turn; that thread handles the report
     /// of the caller.
     pub(crate) fn begin(&self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::SharedTurn) {
+            // Release: pairs with the acquire in `begin`.
+            self.0.store(BUSY, Ordering::Release);
+            return true;
+        }
         // Acquire: pairs with the release in `end`, so that the connection is as it was left.
         if self.0.compare_exchange(IDLE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
@@ -47,6 +55,12 @@ impl Turn {
     /// Ends the turn of the caller. Returns false if a report arrived meanwhile: the caller still
     /// has the turn, and handles the connection again.
     pub(crate) fn end(&self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::LostMark) {
+            // Release: pairs with the acquire in `begin`.
+            self.0.store(IDLE, Ordering::Release);
+            return true;
+        }
         // Release: pairs with the acquire in `begin`.
         if self.0.compare_exchange(BUSY, IDLE, Ordering::Release, Ordering::Relaxed).is_ok() {
             return true;

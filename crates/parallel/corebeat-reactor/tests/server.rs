@@ -723,6 +723,148 @@ fn missing_descriptors_delay_a_connection_without_spinning() {
     }
 }
 
+/// A client closes its connection, with an answer in its buffer, while the handler runs. The server
+/// then sends to a connection that has been reset.
+#[test]
+fn signal_of_a_closed_connection_does_not_end_the_process() {
+    let _alone = alone();
+    for config in combinations() {
+        let passed = in_child(|| {
+            // The runtime of Rust ignores the signal. A program may undo that.
+            // SAFETY: the default action is no function.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            let (go, may_go) = channel::<()>();
+            let may_go = Arc::new(Mutex::new(may_go));
+            let (server, address) = start(&config, move || {
+                let may_go = may_go.clone();
+                move |exchange: &mut Exchange<'_>| {
+                    if exchange.input() == b"wait" {
+                        may_go.lock().unwrap().recv().unwrap();
+                    }
+                    echo(exchange);
+                }
+            });
+            let mut first = connect(address);
+            first.write_all(b"x").unwrap();
+            first.peek(&mut [0; 1]).unwrap();
+            first.write_all(b"wait").unwrap();
+            // Unread data makes the end of the connection a reset.
+            drop(first);
+            go.send(()).unwrap();
+            let mut second = connect(address);
+            second.write_all(b"y").unwrap();
+            second.read_exact(&mut [0; 1]).unwrap();
+            server.stop(MINUTE);
+            true
+        });
+        assert!(passed, "{config:?}");
+    }
+}
+
+/// Clients that connect all at once, and some of which leave without a request.
+#[test]
+fn flood_of_connections_delays_no_served_one_for_ever() {
+    const CLIENTS: usize = 6;
+    const ROUNDS: usize = 100;
+    let _alone = alone();
+    for config in combinations() {
+        let config = Config { connections: 20, ..config };
+        let (server, address) = start(&config, || echo);
+        let mut served = connect(address);
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let mut streams: Vec<_> = (0..3).map(|_| connect(address)).collect();
+                        if (client + round) % 2 == 0 {
+                            streams[0].write_all(b"x").unwrap();
+                            streams[0].read_exact(&mut [0; 1]).unwrap();
+                        }
+                    }
+                });
+            }
+            for _ in 0..ROUNDS {
+                served.write_all(b"served").unwrap();
+                served.read_exact(&mut [0; 6]).unwrap();
+            }
+        });
+        assert!(server.stats().connections <= 20);
+        server.stop(MINUTE);
+    }
+}
+
+/// Starts a program whose first action waits until a file is opened for writing. The caller waits
+/// meanwhile, and nothing but the end of this process interrupts it: as after `vfork`, and as in a
+/// wait for a disk.
+fn wait_uninterrupted(fifo: &std::path::Path) {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(fifo.as_os_str().as_bytes()).unwrap();
+    let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
+    let program = c"/bin/true";
+    let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
+    let mut pid = 0;
+    // SAFETY: the first call initialises the actions, and all pointers are valid during the calls.
+    unsafe {
+        assert_eq!(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()), 0);
+        let actions = actions.as_mut_ptr();
+        let flags = libc::O_RDONLY;
+        assert_eq!(libc::posix_spawn_file_actions_addopen(actions, 0, path.as_ptr(), flags, 0), 0);
+        let environment = [std::ptr::null_mut()];
+        let spawned = libc::posix_spawn(
+            &mut pid,
+            program.as_ptr(),
+            actions,
+            std::ptr::null(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+        );
+        assert_eq!(spawned, 0);
+        libc::posix_spawn_file_actions_destroy(actions);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+#[test]
+fn handler_that_nothing_interrupts_delays_no_connection_of_another_thread() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let shared = |config: &Config| config.pattern != Pattern::ThreadPerCore;
+    for (n, config) in combinations().filter(shared).enumerate() {
+        let fifo = folder.path().join(n.to_string());
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let config = Config { threads: Some(3), ..config };
+        let (entered, has_entered) = channel();
+        let path = fifo.clone();
+        let (server, address) = start(&config, move || {
+            let (entered, path) = (entered.clone(), path.clone());
+            move |exchange: &mut Exchange<'_>| {
+                if exchange.input() == b"wait" {
+                    entered.send(()).unwrap();
+                    wait_uninterrupted(&path);
+                }
+                echo(exchange);
+            }
+        });
+        // Each thread has taken its turn, so that each may have submitted requests.
+        let mut streams: Vec<_> = (0..30).map(|_| connect(address)).collect();
+        for stream in &mut streams {
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+        }
+        let (long, others) = streams.split_first_mut().unwrap();
+        long.write_all(b"wait").unwrap();
+        has_entered.recv_timeout(MINUTE).unwrap();
+        for stream in others {
+            stream.write_all(b"y").unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap_or_else(|why| panic!("{why}: {config:?}"));
+        }
+        drop(std::fs::OpenOptions::new().write(true).open(&fifo).unwrap());
+        long.read_exact(&mut [0; 4]).unwrap();
+        server.stop(MINUTE);
+    }
+}
+
 #[test]
 fn child_drops_an_inherited_server() {
     let _alone = alone();

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Largest size of the head of a request in bytes.
 const HEAD_MAX: usize = 16 << 10;
@@ -50,17 +50,18 @@ fn main() {
             (Some(certificate), Some(key)) => Some(Arc::new(read_certificate(&certificate, &key)?)),
             (Some(_), None) => return Err("write 'tls', or the files CERTIFICATE KEY".into()),
         };
-        let files = Arc::new(read_files(Path::new(&folder))?);
-        let listener = std::net::TcpListener::bind(&address)?;
+        let files = read_files(Path::new(&folder))
+            .map_err(|why| format!("cannot read {folder} ({why}): choose another folder"))?;
+        let files = Arc::new(files);
+        let listener = std::net::TcpListener::bind(&address)
+            .map_err(|why| format!("cannot listen at {address} ({why}): choose another address"))?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         println!("web: serves {} files at {scheme}://{address}", files.len());
         runtime()?.run(move || serve(listener, &files, &tls))??;
         Ok(())
     };
     if let Err(why) = run(arguments.next(), arguments.next()) {
-        eprintln!(
-            "web: cannot serve {folder} at {address} ({why}): choose another address or folder"
-        );
+        eprintln!("web: {why}");
         std::process::exit(1);
     }
 }
@@ -77,8 +78,14 @@ fn make_certificate() -> Result<ServerConfig, AnyError> {
 }
 
 fn read_certificate(certificate: &str, key: &str) -> Result<ServerConfig, AnyError> {
-    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
-    encryption(chain, PrivateKeyDer::from_pem_file(key)?)
+    let wrong = |file: &str, why: &dyn std::fmt::Display| {
+        format!("cannot use {file} ({why}): name a certificate and its key in the format PEM")
+    };
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+    let chain = chain.map_err(|why| wrong(certificate, &why))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| wrong(key, &why))?;
+    encryption(chain, secret)
+        .map_err(|why| wrong(&format!("{certificate} with {key}"), &why).into())
 }
 
 fn encryption(
@@ -122,17 +129,42 @@ fn serve(listener: std::net::TcpListener, files: &Files, tls: &Tls) -> io::Resul
     }
 }
 
-/// Answers the requests of an encrypted connection. The first read exchanges the keys.
+/// Answers the requests of an encrypted connection. A peer that reads nothing may delay its end by
+/// twice the limit: `StreamOwned` reports bytes as written that it could not send.
 fn talk_encrypted(stream: TcpStream, tls: Arc<ServerConfig>, files: &Files) -> io::Result<()> {
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
-    let result = talk(&mut stream, files);
+    let exchanged = exchange_keys(&mut stream.conn, &mut stream.sock, IDLE_MAX);
+    let result = exchanged.and_then(|()| talk(&mut stream, files));
     // Without this message, the client could not distinguish the end from an attack.
     stream.conn.send_close_notify();
     while stream.conn.wants_write() {
         stream.conn.write_tls(&mut stream.sock)?;
     }
     result
+}
+
+/// Exchanges the keys of a connection within a time, also if the peer sends a byte at a time.
+fn exchange_keys(
+    connection: &mut ServerConnection,
+    stream: &mut TcpStream,
+    limit: Duration,
+) -> io::Result<()> {
+    let begin = Instant::now();
+    while connection.is_handshaking() {
+        if connection.wants_write() {
+            connection.write_tls(stream)?;
+            continue;
+        }
+        let left = limit.checked_sub(begin.elapsed()).ok_or(io::ErrorKind::TimedOut)?;
+        stream.set_read_timeout(Some(left));
+        if connection.read_tls(stream)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        connection.process_new_packets().map_err(io::Error::other)?;
+    }
+    stream.set_read_timeout(Some(IDLE_MAX));
+    Ok(())
 }
 
 /// Answers the requests of a connection.
@@ -162,14 +194,16 @@ fn answer_all(input: &mut Vec<u8>, files: &Files, output: &mut Vec<u8>) -> bool 
     let continues = loop {
         let mut headers = [EMPTY_HEADER; HEADERS_MAX];
         let mut request = Request::new(&mut headers);
-        match request.parse(&input[begin..]) {
+        // The rest may be another request. The answers must not depend on how much has arrived.
+        let head = &input[begin..][..HEAD_MAX.min(input.len() - begin)];
+        match request.parse(head) {
             Ok(Status::Complete(length)) => {
                 begin += length;
                 if !answer(&request, files, output) {
                     break false;
                 }
             }
-            Ok(Status::Partial) if input.len() - begin < HEAD_MAX => break true,
+            Ok(Status::Partial) if head.len() < HEAD_MAX => break true,
             Ok(Status::Partial) => {
                 respond(output, "431 Request Header Fields Too Large", "text/plain", b"", false);
                 break false;

@@ -7,6 +7,10 @@ use super::*;
 use corebeat_test_group::TestGroup;
 use damage::{Words, fuzz, parts, search};
 use proptest::prelude::*;
+use rustls::DigitallySignedStruct;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{ServerName, UnixTime};
 use std::process::Command;
 
 /// A running server, whose tasks end with it.
@@ -31,6 +35,7 @@ fn start_encrypted(tls: Tls) -> Web {
 
 fn requests(web: &Web, requests: &str) -> String {
     let mut stream = std::net::TcpStream::connect(&web.address).unwrap();
+    stream.set_read_timeout(Some(IDLE_MAX / 2)).unwrap();
     stream.write_all(requests.as_bytes()).unwrap();
     let mut answers = String::new();
     stream.read_to_string(&mut answers).unwrap();
@@ -89,7 +94,7 @@ fn curl_gets_files_encrypted_by_a_certificate_from_files() {
     let web = start_encrypted(Some(Arc::new(tls)));
     let port = web.address.rsplit(':').next().unwrap();
     let (json, index) = (path("json"), path("index"));
-    // Two requests on one connection. curl checks the certificate, and the end of each version.
+    // Two requests on one connection.
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
         let url = |path: &str| format!("https://localhost:{port}{path}");
         let arguments = ["-s", "--max-time", "30", "--cacert", &certificate];
@@ -101,8 +106,98 @@ fn curl_gets_files_encrypted_by_a_certificate_from_files() {
         assert_eq!(std::fs::read(&json).unwrap(), b"{\"hello\":\"world\"}");
         assert_eq!(std::fs::read(&index).unwrap(), vec![b'x'; 100_000]);
     }
-    assert!(read_certificate(&key, &certificate).is_err());
-    assert!(read_certificate("/nonexistent", &key).is_err());
+    // The error names the file that is wrong.
+    let why = |chain: &str, key: &str| read_certificate(chain, key).unwrap_err().to_string();
+    assert!(why(&certificate, &certificate).contains(&format!("cannot use {certificate} (")));
+    assert!(why("/nonexistent", &key).contains("cannot use /nonexistent ("));
+    let other = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+    let wrong = path("wrong.pem");
+    std::fs::write(&wrong, other.signing_key.serialize_pem()).unwrap();
+    assert!(why(&certificate, &wrong).contains(&format!("{certificate} with {wrong}")));
+}
+
+/// Accepts each certificate.
+#[derive(Debug)]
+struct Trust(rustls::crypto::CryptoProvider);
+
+impl ServerCertVerifier for Trust {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client that reads slowly and leaves the end to the server, with each version of TLS.
+#[test]
+fn encrypted_answer_reaches_a_slow_client_and_ends_with_a_notice() {
+    let web = start_encrypted(Some(Arc::new(make_certificate().unwrap())));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let provider = rustls::crypto::ring::default_provider();
+        let config = rustls::ClientConfig::builder_with_protocol_versions(&[version])
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Trust(provider)))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        let socket = std::net::TcpStream::connect(&web.address).unwrap();
+        socket.set_read_timeout(Some(IDLE_MAX / 2)).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        stream.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+        let mut received = Vec::new();
+        let mut byte = [0];
+        // The read fails with `UnexpectedEof` if the end of the connection has no notice.
+        while stream.read(&mut byte).unwrap() == 1 {
+            received.push(byte[0]);
+        }
+        assert!(received.ends_with(&[b'x'; 100_000]), "{} bytes", received.len());
+    }
+}
+
+#[test]
+fn exchange_of_keys_ends_at_its_limit() {
+    let tls = Arc::new(make_certificate().unwrap());
+    let (mut listener, mut client) = {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (TcpListener::from_std(listener).unwrap(), client)
+    };
+    // The head of a record, of which the rest is missing.
+    client.write_all(&[22, 3, 1, 1, 0]).unwrap();
+    let mut stream = listener.accept().unwrap();
+    let mut connection = ServerConnection::new(tls).unwrap();
+    let limit = Duration::from_millis(20);
+    let why = exchange_keys(&mut connection, &mut stream, limit).unwrap_err();
+    assert_eq!(why.kind(), io::ErrorKind::TimedOut);
 }
 
 #[test]
@@ -215,6 +310,8 @@ const WORDS: Words = Words {
         b"a: b\r\n",
         b"/index.html",
         b"/../x",
+        // Beyond the largest size of a head, alone or with other words.
+        &[b'x'; HEAD_MAX],
         b"\"",
         b";",
     ],
@@ -228,7 +325,11 @@ fn check(
     random: &mut fastrand::Rng,
 ) -> Result<bool, String> {
     let whole = answer_parts(answer_all, files, input, &[input.len().max(1)]);
-    let in_parts = parts(random);
+    let mut in_parts = parts(random);
+    if input.len() > HEAD_MAX / 2 {
+        // Few parts, so that a long input takes no more time than others.
+        in_parts.iter_mut().for_each(|part| *part *= 50);
+    }
     let other = answer_parts(answer_all, files, input, &in_parts);
     match other == whole {
         true => Ok(whole.0),
@@ -256,11 +357,30 @@ fn answer_and_forget(input: &mut Vec<u8>, files: &Files, output: &mut Vec<u8>) -
     continues
 }
 
+/// A server that accepts a head of any size if it arrives at once.
+fn answer_without_limit(input: &mut Vec<u8>, files: &Files, output: &mut Vec<u8>) -> bool {
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut request = Request::new(&mut headers);
+    let whole = std::mem::take(input);
+    match request.parse(&whole) {
+        Ok(Status::Complete(length)) if length > HEAD_MAX => {
+            input.extend_from_slice(&whole[length..]);
+            answer(&request, files, output) && answer_without_limit(input, files, output)
+        }
+        _ => {
+            *input = whole;
+            answer_all(input, files, output)
+        }
+    }
+}
+
 #[test]
 fn faults_of_a_server_are_found() {
     let files = some_files();
-    let found = search(&WORDS, |input, random| check(answer_and_forget, &files, input, random));
-    assert!(found.is_err());
+    for fault in [answer_and_forget as AnswerAll, answer_without_limit] {
+        let found = search(&WORDS, |input, random| check(fault, &files, input, random));
+        assert!(found.is_err());
+    }
 }
 
 proptest! {

@@ -13,6 +13,11 @@
 //! | a request is submitted | the one that waits; others queue the descriptor, and ring a bell |
 //! | a request is cancelled | the thread of the server that closes or moves the connection |
 //!
+//! A thread in a wait that nothing interrupts, as for a disk, delays the reports of its requests.
+//! Where one thread at a time both waits and handles, these are its own connections. In
+//! Leader/Followers they would be those of all threads, so a further thread, which only submits
+//! requests and sleeps, has them ([`Uring::with_submitter`]).
+//!
 //! The flags of a report are those with which the socket woke the request. They contain the flag of
 //! urgent data whenever data arrives. So a short read after a report is never a proof that the next
 //! read would find nothing, and a server makes one more read for each report than with epoll.
@@ -20,7 +25,7 @@
 //! A request keeps its file open. [`Notify::remove`] therefore cancels the request at once, so that
 //! the peer receives the end of a connection when the program closes the connection.
 
-use super::epoll::{bell, ring};
+use super::epoll::{bell, ring, timespec};
 use super::poll::event;
 use super::{Event, Interest, Notify, RESERVED};
 use corebeat_sync::descriptor::StandardTaken;
@@ -28,12 +33,14 @@ use corebeat_sync::fork::KeptOut;
 use corebeat_sync::{Mutex, lock, quiet, thread};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Number of entries by which one system call submits changes.
@@ -45,17 +52,30 @@ const REPORTS: u32 = 4096;
 const READY_MAX: usize = 4096;
 /// Number of attempts to submit changes while the system lacks memory.
 const TRIES_MAX: usize = 1000;
+/// Time after which they are submitted again.
+const SHORTAGE: Duration = Duration::from_millis(10);
 /// Key of the requests that cancel others. [`crate::table`] does not use it.
 const CANCEL: u64 = RESERVED - 2;
 
 pub(crate) struct Uring {
     changes: Mutex<Changes>,
+    /// Number of keys in [`Changes::ended`].
+    ended: AtomicUsize,
     /// Held by the thread that waits, which alone takes reports from the kernel.
     reader: Mutex<()>,
     bell: OwnedFd,
+    /// Rung for the thread that submits the requests; `None` if the one that waits submits them.
+    submitter: Option<OwnedFd>,
     /// Dropped before the file is closed.
     _kept_out: KeptOut,
     ring: IoUring,
+}
+
+/// A set with a thread of its own, which submits the requests.
+pub(crate) struct Submitted {
+    set: Arc<Uring>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -83,6 +103,38 @@ impl Uring {
         Uring::with_sizes(CHANGES, REPORTS)
     }
 
+    /// Returns a set whose waiting threads may handle events of other threads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Uring::new`], and if the system refuses a thread.
+    pub(crate) fn with_submitter() -> io::Result<Submitted> {
+        let set = Arc::new(Uring { submitter: Some(bell()?), ..Uring::new()? });
+        let is_over = Arc::new(AtomicBool::new(false));
+        let run = {
+            let (set, is_over) = (set.clone(), is_over.clone());
+            move || set.submit_until(&is_over)
+        };
+        let thread = Some(quiet::spawn("reactor submit", run)?);
+        Ok(Submitted { set, is_over, thread })
+    }
+
+    /// Submits requests until the flag is set and the bell has been rung.
+    fn submit_until(&self, is_over: &AtomicBool) {
+        let Some(bell) = &self.submitter else { return };
+        loop {
+            // Before the changes are read, so that a later one rings it again.
+            let _ = rustix::io::read(bell, &mut [0u8; 8]);
+            if is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            let submitted = self.submit_changes(&mut lock(&self.changes));
+            let time = submitted.is_err().then_some(SHORTAGE);
+            // The kernel interrupts this wait for each report.
+            let _ = poll(&mut [PollFd::new(bell, PollFlags::IN)], timespec(time).as_ref());
+        }
+    }
+
     fn with_sizes(changes: u32, reports: u32) -> io::Result<Uring> {
         let create = move || {
             KeptOut::descriptor(|| {
@@ -95,14 +147,24 @@ impl Uring {
                 Ok(ring)
             })
         };
+        // First, so that no failure closes the ring before its `KeptOut` is dropped.
+        let bell = bell()?;
         let created = quiet::spawn("reactor ring", create)?.join();
         let (kept_out, ring) = created.unwrap_or_else(|panic| resume_unwind(panic))?;
-        let features = ring.params();
+        let set = Uring {
+            changes: Mutex::default(),
+            ended: AtomicUsize::new(0),
+            reader: Mutex::default(),
+            bell,
+            submitter: None,
+            _kept_out: kept_out,
+            ring,
+        };
+        let features = set.ring.params();
         if !features.is_feature_ext_arg() || !features.is_feature_skip_cqe_on_success() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let (changes, reader, bell) = (Mutex::default(), Mutex::default(), bell()?);
-        Ok(Uring { changes, reader, bell, _kept_out: kept_out, ring })
+        Ok(set)
     }
 
     /// Queues an entry for the kernel. The caller has locked the changes.
@@ -140,25 +202,36 @@ impl Uring {
         if changes.new.is_empty() && changes.old.is_empty() {
             return Ok(());
         }
-        for key in std::mem::take(&mut changes.old) {
+        // A failure leaves the rest for the next call.
+        while let Some(key) = changes.old.last().copied() {
             self.push(changes, &cancel(key))?;
+            changes.old.pop();
         }
-        for (key, fd) in std::mem::take(&mut changes.new) {
+        while let Some((key, fd)) = changes.new.last().copied() {
             // A bell is always writable.
             let is_bell = key == RESERVED;
             let read = PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP;
             let flags = if is_bell { PollFlags::IN } else { read | PollFlags::OUT };
             let request = opcode::PollAdd::new(Fd(fd), flags.bits().into()).multi(true);
             self.push(changes, &request.build().user_data(key))?;
+            changes.new.pop();
         }
         self.submit()
     }
 
-    /// Lets a wait in progress read the changes.
+    /// Lets a wait in progress, or the thread that submits requests, read the changes.
     fn renew(&self, changes: &Changes) {
+        if let Some(submitter) = &self.submitter {
+            ring(submitter);
+        }
         if changes.is_waiting {
             ring(&self.bell);
         }
+    }
+
+    fn count_ended(&self, changes: &Changes) {
+        // Relaxed: see `rearm`.
+        self.ended.store(changes.ended.len(), Ordering::Relaxed);
     }
 
     /// Waits until the kernel has a report, at most for `time`.
@@ -237,9 +310,16 @@ impl Notify for Uring {
     }
 
     fn rearm(&self, fd: BorrowedFd<'_>, key: u64, _: Interest, is_drained: bool) -> io::Result<()> {
+        // Relaxed: the report that the caller has handled came after the end of its request was
+        // counted. A later end has a report of its own.
+        if is_drained && self.ended.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
         let mut changes = lock(&self.changes);
         let mut result = Ok(());
-        if let Some(error) = changes.ended.remove(&key) {
+        let ended = changes.ended.remove(&key);
+        self.count_ended(&changes);
+        if let Some(error) = ended {
             // The new request reports the descriptor if it is ready.
             changes.new.push((key, fd.as_raw_fd()));
             result = error.map_or(Ok(()), |error| Err(error.into()));
@@ -255,16 +335,26 @@ impl Notify for Uring {
 
     fn remove(&self, _: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let mut changes = lock(&self.changes);
-        if changes.forget(key)? {
-            self.push(&mut changes, &cancel(key))?;
-            self.submit()?;
+        let is_cancelled = changes.forget(key)?;
+        self.count_ended(&changes);
+        if is_cancelled {
+            let cancelled = self.push(&mut changes, &cancel(key)).and_then(|()| self.submit());
+            if let Err(why) = cancelled {
+                // The system lacks memory. The next wait tries again: until then, the request
+                // keeps the file open.
+                changes.old.push(key);
+                self.renew(&changes);
+                return Err(why);
+            }
         }
         Ok(())
     }
 
     fn release(&self, _: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let mut changes = lock(&self.changes);
-        if changes.forget(key)? {
+        let is_cancelled = changes.forget(key)?;
+        self.count_ended(&changes);
+        if is_cancelled {
             changes.old.push(key);
             self.renew(&changes);
         }
@@ -283,7 +373,17 @@ impl Notify for Uring {
         let _reader = lock(&self.reader);
         events.clear();
         let mut changes = lock(&self.changes);
-        self.submit_changes(&mut changes)?;
+        let mut time = time;
+        if self.submitter.is_none() {
+            match self.submit_changes(&mut changes) {
+                Err(why) if is_temporary(&why) => {
+                    time = Some(time.map_or(SHORTAGE, |time| time.min(SHORTAGE)));
+                }
+                result => result?,
+            }
+        } else if !changes.has_bell {
+            self.renew(&changes);
+        }
         // SAFETY: the lock of the reader excludes other users of the queue.
         let mut reports = unsafe { self.ring.completion_shared() };
         // The kernel keeps all later reports elsewhere until a call takes those without room.
@@ -306,6 +406,7 @@ impl Notify for Uring {
         {
             changes.note(&report);
         }
+        self.count_ended(&changes);
         let count = changes.ready.len().min(max);
         events.extend(changes.ready.drain(..count));
         Ok(())
@@ -313,6 +414,52 @@ impl Notify for Uring {
 
     fn wake(&self) {
         ring(&self.bell);
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.set.submitter.iter().for_each(ring);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Notify for Submitted {
+    fn add(&self, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+        self.set.add(fd, key, interest)
+    }
+
+    fn rearm(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        interest: Interest,
+        is_drained: bool,
+    ) -> io::Result<()> {
+        self.set.rearm(fd, key, interest, is_drained)
+    }
+
+    fn remove(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.set.remove(fd, key)
+    }
+
+    fn release(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.set.release(fd, key)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.set.settle()
+    }
+
+    fn wait(&self, events: &mut Vec<Event>, max: usize, time: Option<Duration>) -> io::Result<()> {
+        self.set.wait(events, max, time)
+    }
+
+    fn wake(&self) {
+        self.set.wake();
     }
 }
 
@@ -385,6 +532,41 @@ mod tests {
         drop(near);
         assert_eq!(far.read(&mut [0; 9]).unwrap(), 0);
         assert_eq!(next(&set, 9, Some(Duration::ZERO)), []);
+    }
+
+    /// The thread that has submitted the request waits, and nothing uses the set meanwhile.
+    #[test]
+    fn descriptor_that_another_thread_removes_is_closed() {
+        let Some(own) = set(CHANGES, REPORTS) else { return };
+        let submitted = Uring::with_submitter().unwrap();
+        let (near, mut far) = pair();
+        far.set_read_timeout(SECONDS).unwrap();
+        submitted.add(near.as_fd(), 7, Interest::READ).unwrap();
+        let mut events = Vec::new();
+        while events.is_empty() {
+            submitted.wait(&mut events, 9, SECONDS).unwrap();
+        }
+        submitted.remove(near.as_fd(), 7).unwrap();
+        drop(near);
+        assert_eq!(far.read(&mut [0; 9]).unwrap(), 0);
+        // As before, with a thread that has submitted the request, and sleeps in a wait of the set.
+        let ((near, mut far), (stop, mut stopper)) = (pair(), pair());
+        far.set_read_timeout(SECONDS).unwrap();
+        own.add(near.as_fd(), 7, Interest::READ).unwrap();
+        let (reported, is_reported) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(next(&own, 9, SECONDS), [(7, false)]);
+                reported.send(()).unwrap();
+                while !next(&own, 9, SECONDS).contains(&(8, true)) {}
+            });
+            is_reported.recv().unwrap();
+            own.remove(near.as_fd(), 7).unwrap();
+            drop(near);
+            assert_eq!(far.read(&mut [0; 9]).unwrap(), 0);
+            own.add(stop.as_fd(), 8, Interest::READ).unwrap();
+            stopper.write_all(b"x").unwrap();
+        });
     }
 
     #[test]

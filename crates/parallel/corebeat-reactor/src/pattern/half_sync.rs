@@ -4,8 +4,8 @@
 use super::Division;
 use crate::notify::Event;
 use crate::server::{BATCH, Engine, Regime, Scratch};
+use crate::system::{Condvar, Mutex, lock};
 use corebeat_probe::{Handover, Probe, block, probes};
-use corebeat_sync::{Condvar, Mutex, lock};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 

@@ -4,7 +4,7 @@
 use super::Division;
 use crate::notify::Event;
 use crate::server::{Engine, Regime, Scratch};
-use corebeat_sync::{Mutex, lock};
+use crate::system::{Mutex, lock};
 use std::ffi::CStr;
 
 pub(crate) struct LeaderFollowers {

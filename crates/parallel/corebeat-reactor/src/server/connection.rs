@@ -4,12 +4,12 @@ use super::engine::Scratch;
 use super::regime::Set;
 use super::{Exchange, Handler};
 use crate::notify::Interest;
+use crate::system;
 use crate::turn::Turn;
 use corebeat_probe::block;
 use corebeat_sync::cell::UnsafeCell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -54,6 +54,9 @@ struct State {
     output: Vec<u8>,
     /// Number of bytes of `output` that were sent.
     sent: usize,
+    /// Whether the system lacked memory for the rest, although the buffer of the socket has room:
+    /// no event follows.
+    lacks_memory: bool,
     /// Whether the handler has received the end of the data, or closed the connection: the
     /// connection is closed when the output has been sent.
     is_over: bool,
@@ -96,6 +99,7 @@ impl Connection {
             input: Vec::new(),
             output: Vec::new(),
             sent: 0,
+            lacks_memory: false,
             is_over: false,
             patience: Patience::Full,
         };
@@ -250,11 +254,10 @@ impl State {
                 Ok(true) if self.is_over => return Outcome::Ended(End::Regular),
                 Ok(true) => {}
                 // Back-pressure: nothing is read until the peer has taken the output.
-                Ok(false) => return waits(Interest::WRITE, true),
+                Ok(false) => return waits(Interest::WRITE, !self.lacks_memory),
                 Err(_) => return Outcome::Ended(End::Regular),
             }
-            let received =
-                block!("receive", { rustix::io::read(&own.socket, &mut scratch.input[..]) });
+            let received = block!("receive", { system::read(&own.socket, &mut scratch.input[..]) });
             let read = match received {
                 Ok(read) => read,
                 Err(Errno::AGAIN) => {
@@ -292,7 +295,7 @@ impl State {
         if self.output.is_empty() {
             return Ok(true);
         }
-        let sent = send(own, &self.output[self.sent..])?;
+        let sent = send(own, &self.output[self.sent..], &mut self.lacks_memory)?;
         if sent > 0 {
             self.note_progress(scratch);
             // The rest of a request is not read while output is pending.
@@ -365,7 +368,7 @@ impl State {
         if output.is_empty() {
             return Ok(());
         }
-        let result = send(own, output);
+        let result = send(own, output, &mut self.lacks_memory);
         if let Ok(sent) = result
             && sent < output.len()
         {
@@ -389,15 +392,22 @@ fn waits(interest: Interest, is_drained: bool) -> Outcome {
     Outcome::Waits { interest, is_drained, is_idle: false }
 }
 
-/// Sends bytes. Returns the number that the system has accepted, which may be 0.
-fn send(connection: &Connection, bytes: &[u8]) -> rustix::io::Result<usize> {
+/// Sends bytes. Returns the number that the system has accepted, which may be 0, and sets whether
+/// it lacked memory.
+fn send(
+    connection: &Connection,
+    bytes: &[u8],
+    lacks_memory: &mut bool,
+) -> rustix::io::Result<usize> {
+    *lacks_memory = false;
     loop {
-        // Without the flag, a closed connection would end the process by SIGPIPE.
-        let sent =
-            block!("send", { rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) });
-        match sent {
+        match block!("send", { system::send(&connection.socket, bytes) }) {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(0),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::NOBUFS) => {
+                *lacks_memory = true;
+                return Ok(0);
+            }
             result => return result,
         }
     }

@@ -8,8 +8,9 @@ use super::regime::{Regime, Set};
 use super::{Config, Error, Handler, Load, Stats, ThreadLoad, Variant};
 use crate::listener::{self, BACKLOG};
 use crate::notify::{Event, Interest, LISTENER};
+use crate::system;
 use corebeat_probe::block;
-use corebeat_sync::{Condvar, Mutex, lock, quiet};
+use corebeat_sync::{Mutex, lock};
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::thread::set_name;
 use std::ffi::CStr;
@@ -19,7 +20,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Number of reports that a thread takes at once, except in Leader/Followers.
@@ -96,7 +96,7 @@ struct Current {
 /// The threads of a server, which run in the present regime or wait for one with more threads.
 #[derive(Default)]
 struct Threads {
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<system::Thread>,
     meters: Vec<Arc<Meter>>,
 }
 
@@ -107,9 +107,9 @@ pub(crate) struct Engine {
     first: Variant,
     /// Locked while the server switches.
     threads: Mutex<Threads>,
-    current: Mutex<Current>,
+    current: system::Mutex<Current>,
     /// Signalled when the current regime changes, and when the server has ended.
-    changed: Condvar,
+    changed: system::Condvar,
     /// Sets of earlier regimes whose connections have not been moved.
     retiring: Mutex<Vec<Arc<Set>>>,
     /// `None` when the server has stopped accepting.
@@ -146,8 +146,8 @@ impl Engine {
             config,
             first: variant,
             threads: Mutex::default(),
-            current: Mutex::new(Current { regime, entered: Vec::new() }),
-            changed: Condvar::new(),
+            current: system::Mutex::new(Current { regime, entered: Vec::new() }),
+            changed: system::Condvar::new(),
             retiring: Mutex::default(),
             listening: Mutex::new(Some(Listening { fd, set, due_ns: 0 })),
             make,
@@ -183,7 +183,8 @@ impl Engine {
         for thread in threads.handles.len()..count {
             let (engine, meter) = (self.clone(), Arc::new(Meter::default()));
             let of_thread = meter.clone();
-            let handle = quiet::spawn(&format!("reactor {thread}"), move || engine.run(of_thread))?;
+            let handle =
+                system::spawn(&format!("reactor {thread}"), move || engine.run(of_thread))?;
             threads.handles.push(handle);
             threads.meters.push(meter);
         }
@@ -195,7 +196,7 @@ impl Engine {
     }
 
     /// Returns the threads, for the end of the server.
-    pub(super) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+    pub(super) fn take_threads(&self) -> Vec<system::Thread> {
         std::mem::take(&mut lock(&self.threads).handles)
     }
 
@@ -212,7 +213,7 @@ impl Engine {
     }
 
     fn now_ns(&self) -> u64 {
-        self.begin.elapsed().as_nanos() as u64
+        system::now(self.begin).as_nanos() as u64
     }
 
     fn now_ms(&self) -> u64 {
@@ -241,7 +242,7 @@ impl Engine {
     }
 
     pub(super) fn regime(&self) -> Arc<Regime> {
-        lock(&self.current).regime.clone()
+        system::lock(&self.current).regime.clone()
     }
 
     /// Waits until the calling thread has a number in the present regime. Returns `None` if the
@@ -249,7 +250,7 @@ impl Engine {
     fn enter_regime(&self, meter: &Arc<Meter>) -> Option<(Arc<Regime>, usize)> {
         loop {
             self.move_connections();
-            let mut current = lock(&self.current);
+            let mut current = system::lock(&self.current);
             if self.is_over() {
                 return None;
             }
@@ -281,7 +282,7 @@ impl Engine {
             // An error means that the listener is in the set no more.
             let _ = old.notify.release(own.fd.as_fd(), LISTENER);
         }
-        let mut current = lock(&self.current);
+        let mut current = system::lock(&self.current);
         if self.is_over() {
             return Ok(());
         }
@@ -348,7 +349,7 @@ impl Engine {
     /// to their numbers at the last call.
     pub(super) fn load(&self, last: &mut Last) -> Load {
         let (variant, meters) = {
-            let current = lock(&self.current);
+            let current = system::lock(&self.current);
             (current.regime.variant, current.entered.clone())
         };
         let now_ns = self.now_ns();
@@ -432,6 +433,8 @@ impl Engine {
 
     /// Processes a connection until its turn ends. The caller has the turn.
     fn process(&self, connection: &Arc<Connection>, scratch: &mut Scratch) {
+        #[cfg(all(test, not(loom)))]
+        let Some(_occupied) = crate::simulation::occupy(&connection.socket) else { return };
         loop {
             // Before the reads, so that an idle connection has received nothing until now.
             let is_draining = self.is_draining();
@@ -531,7 +534,7 @@ impl Engine {
             if own.due_ns > now_ns {
                 return self.pause_accepting(&own.set, own.due_ns.div_ceil(1_000_000));
             }
-            match listener::accept(&own.fd) {
+            match system::accept(&own.fd) {
                 Ok(socket) => {
                     own.note_accept(self.config.accept_rate, now_ns);
                     // Under the lock: the number grows until accepting has stopped.
@@ -661,7 +664,7 @@ impl Engine {
         // The number is read last: it grows until accepting has stopped.
         if self.is_draining() && has_stopped() && self.open.load(Ordering::SeqCst) == 0 {
             // A switch reads the flag with the same lock, and publishes no regime afterwards.
-            let current = lock(&self.current);
+            let current = system::lock(&self.current);
             if !self.is_over.swap(true, Ordering::SeqCst) {
                 current.regime.end();
                 self.changed.notify_all();

@@ -34,7 +34,7 @@ impl Regime {
             Pattern::ThreadPerCore => Box::new(PerCore),
         };
         let set = |_| {
-            let notify = notify(variant.mechanism)?;
+            let notify = notify(variant.pattern, variant.mechanism)?;
             Ok(Arc::new(Set { notify, members: Members::new(), sweep_ms: AtomicU64::new(0) }))
         };
         let sets = (0..division.sets(variant.threads)).map(set).collect::<Result<_, Error>>()?;
@@ -61,13 +61,20 @@ impl Regime {
     }
 }
 
-/// Returns an empty set.
-pub(super) fn notify(mechanism: Mechanism) -> Result<Box<dyn Notify>, Error> {
-    Ok(match mechanism {
-        Mechanism::Edge => Box::new(Epoll::new(Trigger::Edge)?),
-        Mechanism::OneShot => Box::new(Epoll::new(Trigger::OneShot)?),
-        Mechanism::Poll => Box::new(Poll::new()?),
-        Mechanism::IoUring => Box::new(Uring::new().map_err(refused)?),
+/// Returns an empty set for a pattern.
+pub(super) fn notify(pattern: Pattern, mechanism: Mechanism) -> Result<Box<dyn Notify>, Error> {
+    #[cfg(all(test, not(loom)))]
+    if let Some(set) = crate::simulation::notify(mechanism) {
+        return Ok(set);
+    }
+    Ok(match (mechanism, pattern) {
+        (Mechanism::Edge, _) => Box::new(Epoll::new(Trigger::Edge)?),
+        (Mechanism::OneShot, _) => Box::new(Epoll::new(Trigger::OneShot)?),
+        (Mechanism::Poll, _) => Box::new(Poll::new()?),
+        (Mechanism::IoUring, Pattern::LeaderFollowers) => {
+            Box::new(Uring::with_submitter().map_err(refused)?)
+        }
+        (Mechanism::IoUring, _) => Box::new(Uring::new().map_err(refused)?),
     })
 }
 
