@@ -146,6 +146,7 @@ mod tests {
                 byte_start: start,
                 byte_end: start + part.len(),
                 line_start: line + 1,
+                line_end: line + 1,
                 is_primary: true,
                 text: lines.map(|text| SourceLine { text: text.into() }).collect(),
                 suggested_replacement: None,

@@ -2,6 +2,7 @@
 //! AUTOFUTURE_DRIVER; `cargo xtask ci --only effect` builds it.
 #![cfg(feature = "driver")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -236,4 +237,89 @@ fn json_has_the_form_of_cargo() {
     };
     assert_eq!(lines.iter().filter(is_candidate).count(), 1);
     assert_eq!(lines.last().unwrap()["reason"], "build-finished");
+}
+
+/// One pair of calls takes almost all of the time, and another one almost nothing.
+const UNEQUAL: &str = "\
+fn fib(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    fib(n - 1) ^ fib(n - 2)
+}
+
+fn step(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b) }
+
+fn main() {
+    let a = step(3);
+    let b = step(4);
+    let n = std::env::args().nth(1).unwrap().parse().unwrap();
+    println!(\"result {}\", fib(n) ^ a ^ b);
+}
+";
+
+#[test]
+fn candidates_are_ranked_by_a_profile() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::write(folder.join("example/src/main.rs"), UNEQUAL).unwrap();
+    let output = autofuture(folder, &["--profile", "--", "36"]);
+    let (out, why) = (text(&output.stdout), text(&output.stderr));
+    if !output.status.success() {
+        // A machine without perf.
+        assert!(why.contains("needs the program perf") || why.contains("must not sample"), "{why}");
+        return;
+    }
+    assert!(out.starts_with("result "), "the output of the program: {out}");
+    let hot = out.find("candidate [divide-and-conquer]: `fib(n - 1)`").unwrap();
+    let cold = out.find("rejected [consecutive-calls]: `step(3)` and `step(4)`").unwrap();
+    assert!(hot < cold, "{out}");
+    assert!(out.contains("% of the time of `example 36`:\nwarning: candidate"), "{out}");
+    let reason = "stay sequential: it takes 0.0 % of the time of `example 36`";
+    assert!(out.contains(reason), "{out}");
+}
+
+#[test]
+fn a_profile_without_perf_is_one_line() {
+    let folder = folder();
+    let folder = folder.path();
+    let programs = folder.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let profile = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_cargo-autofuture"))
+            .arg("--manifest-path")
+            .arg(folder.join("example/Cargo.toml"))
+            .arg("--profile")
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            .env("PATH", &programs)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let why = profile();
+    assert!(why.starts_with("error: --profile needs the program perf"), "{why}");
+    assert_eq!(why.lines().count(), 1);
+
+    let perf = programs.join("perf");
+    let denied = "#!/bin/sh\necho 'Access limited: see perf_event_paranoid' >&2\nexit 255\n";
+    std::fs::write(&perf, denied).unwrap();
+    std::fs::set_permissions(&perf, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let why = profile();
+    assert!(why.starts_with("error: perf must not sample programs of this user"), "{why}");
+    assert_eq!(why.lines().count(), 1);
+}
+
+#[test]
+fn a_profile_needs_one_program() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("example/src/bin")).unwrap();
+    std::fs::write(folder.join("example/src/bin/other.rs"), "fn main() {}\n").unwrap();
+    let output = autofuture(folder, &["--profile"]);
+    let why = text(&output.stderr);
+    if !why.contains("needs the program perf") && !why.contains("must not sample") {
+        let expected = "--profile needs one program, and there are 2 (example, other): name one";
+        assert!(why.contains(expected), "{why}");
+    }
 }
