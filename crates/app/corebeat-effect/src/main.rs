@@ -43,6 +43,7 @@ mod candidate;
 mod effect;
 mod fault;
 mod graph;
+mod option;
 mod pattern;
 mod rule;
 mod session;
@@ -54,6 +55,7 @@ use crate::trial::{Loader, Plan};
 use rustc_driver::{Callbacks, Compilation};
 use rustc_interface::interface::{Compiler, Config};
 use rustc_middle::ty::TyCtxt;
+use rustc_span::Symbol;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -78,6 +80,12 @@ struct Analysis {
 impl Callbacks for Analysis {
     fn config(&mut self, config: &mut Config) {
         configure(config);
+        // Cargo repeats its messages of a crate until a file or one of these variables changes.
+        config.track_state = Some(Box::new(|session| {
+            let words = std::env::var(option::VARIABLE).ok();
+            let words = words.map(|words| Symbol::intern(&words));
+            session.env_depinfo.borrow_mut().insert((Symbol::intern(option::VARIABLE), words));
+        }));
     }
 
     fn after_analysis<'tcx>(&mut self, _: &Compiler, tcx: TyCtxt<'tcx>) -> Compilation {

@@ -24,8 +24,8 @@ struct Proposal<'tcx> {
     refusal: Option<(String, Option<Span>)>,
     /// Its rewritten form has compiled and passed the analysis.
     is_accepted: bool,
-    /// The assumption of its acceptance.
-    assumed: Option<String>,
+    /// The assumptions of its acceptance.
+    assumed: Vec<String>,
 }
 
 impl Proposal<'_> {
@@ -46,7 +46,7 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
             continue;
         }
         let refusal = general.clone().map(|text| (text, None)).or(refusal);
-        proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: None });
+        proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: Vec::new() });
     }
     let mut round = 0;
     while proposals.iter().any(Proposal::is_open) {
@@ -372,7 +372,7 @@ fn report(tcx: TyCtxt<'_>, proposal: &Proposal<'_>) {
             for part in candidate.parts.iter().filter(|_| candidate.parts.len() > 1) {
                 warning.span_label(part.expr.span, "runs at the same time as the other");
             }
-            if let Some(assumed) = &proposal.assumed {
+            for assumed in &proposal.assumed {
                 warning.note(format!("assumed: {assumed}"));
             }
             warning.span_suggestion_verbose(
