@@ -357,6 +357,11 @@ impl<'tcx> Graph<'tcx> {
             return;
         }
         let standard = self.is_standard(def.krate);
+        let name_of = tcx.opt_item_name(def);
+        if standard && name_of.is_some_and(|name| name.as_str() == "precondition_check") {
+            // The conditions of unsafe functions, which the standard library keeps.
+            return;
+        }
         match self.summary(def) {
             Summary::Effect(kind, text) => {
                 facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);

@@ -5,7 +5,8 @@
 //! keeps the MIR of all their functions. In a crate of the workspace it also
 //!
 //! 1. finds proposals in the syntax tree ([`pattern`]);
-//! 2. estimates their effects and drops those that are refused ([`graph`], [`body`], [`summary`]);
+//! 2. estimates their effects and drops those that are refused ([`estimate`], with [`graph`],
+//!    [`body`] and [`summary`]);
 //! 3. compiles the crate with all remaining proposals applied, in memory, and judges the closures
 //!    of that program ([`trial`], [`rule`], [`unwinding`]);
 //! 4. reports candidates and rejections as diagnostics ([`session`]).
@@ -41,6 +42,7 @@ mod attempt;
 mod body;
 mod candidate;
 mod effect;
+mod estimate;
 mod fault;
 mod graph;
 mod option;

@@ -8,7 +8,6 @@ pub(crate) const NO_PANIC_HOOK: &str = "no-panic-hook";
 /// A library may rely on it that no code reads memory that it was changing when it panicked.
 pub(crate) const NO_CATCH: &str = "no-catch";
 /// Floating-point numbers may be added and multiplied in another order.
-#[expect(dead_code, reason = "tmp")]
 pub(crate) const REASSOCIATE: &str = "reassociate";
 
 /// Whether the variable contains this word.

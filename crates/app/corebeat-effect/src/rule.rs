@@ -90,9 +90,8 @@ pub(crate) fn judge<'tcx>(
             Ok([assumed, promised, hidden].concat())
         }
         ("scope", [_, body], [a, b]) => {
-            let (first, own) = future_in(graph, *body).ok_or_else(|| {
-                Refusal::new("is not a scope with one future".into(), span)
-            })?;
+            let (first, own) = future_in(graph, *body)
+                .ok_or_else(|| Refusal::new("is not a scope with one future".into(), span))?;
             let a = Region { closure: first, effects: region(graph, first, span)?, shown: a };
             let effects = region_besides(graph, *body, span, &own)?;
             let b = Region { closure: *body, effects, shown: b };

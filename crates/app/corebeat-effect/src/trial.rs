@@ -54,6 +54,12 @@ pub(crate) const RUNTIME: &str = r#"
     impl<'a, T: Send> Split for &'a mut [T] { type Item = &'a mut T; }
     impl<'a, T: Send> Split for &'a mut Vec<T> { type Item = &'a mut T; }
     impl<'a, T: Send, const N: usize> Split for &'a mut [T; N] { type Item = &'a mut T; }
+    pub struct Chunks<'a, T>(&'a [T]);
+    pub struct ChunksMut<'a, T>(&'a mut [T]);
+    pub fn chunks<T>(items: &[T], size: usize) -> Chunks<'_, T> { Chunks(items) }
+    pub fn chunks_mut<T>(items: &mut [T], size: usize) -> ChunksMut<'_, T> { ChunksMut(items) }
+    impl<'a, T: Sync> Split for Chunks<'a, T> { type Item = &'a [T]; }
+    impl<'a, T: Send> Split for ChunksMut<'a, T> { type Item = &'a mut [T]; }
     pub trait Integer {}
     macro_rules! integers { ($($t:ty)*) => { $(
         impl Split for Range<$t> { type Item = $t; } impl Integer for $t {} )* } }

@@ -43,8 +43,7 @@ impl Head {
     fn of(case: &Path) -> Head {
         let text = std::fs::read_to_string(case).unwrap();
         let line = text.lines().next().and_then(|line| line.strip_prefix("//@ "));
-        let mut head =
-            Head { is_library: false, options: String::new(), arguments: Vec::new() };
+        let mut head = Head { is_library: false, options: String::new(), arguments: Vec::new() };
         for word in line.unwrap_or_default().split_whitespace() {
             match word.strip_prefix("options=") {
                 Some(options) => head.options = options.into(),
@@ -201,6 +200,9 @@ fn planted_faults_are_detected() {
         ("profile", "profile"),
         ("library_catch", "library"),
         ("library_hook", "library"),
+        ("overtake", "overtake"),
+        ("early_drop", "early-drop"),
+        ("product", "associative"),
     ];
     for (name, fault) in faults {
         let case = folder().join("tests/ui/reject").join(name).with_extension("rs");
