@@ -179,6 +179,17 @@ mod tests {
     }
 
     #[test]
+    fn a_symbolic_link_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file.rs"), folder.path().join("link.rs"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file.rs", &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+    }
+
+    #[test]
     fn a_patch_names_the_file_in_the_project() {
         let change =
             Change { path: "/p/src/lib.rs".into(), old: "a\nb\n".into(), new: "a\nc\n".into() };

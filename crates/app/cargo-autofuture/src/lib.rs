@@ -59,7 +59,7 @@ mod toolchain;
 pub use error::Error;
 
 use analysis::Project;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use finding::Finding;
 use profile::Profile;
 use std::ffi::OsString;
@@ -91,6 +91,12 @@ pub struct Options {
     /// Use no network
     #[arg(long)]
     pub offline: bool,
+    /// Rely on a promise about the programs that use a library
+    #[arg(long, value_enum, value_name = "PROMISE")]
+    pub assume: Vec<Promise>,
+    /// Add and multiply floating-point numbers in another order
+    #[arg(long)]
+    pub reassociate: bool,
     /// Print messages as JSON, as `cargo check --message-format=json`
     #[arg(long, conflicts_with_all = ["apply", "undo"])]
     pub json: bool,
@@ -121,6 +127,15 @@ pub struct Options {
     /// Use this compiler driver instead of building one (also the variable AUTOFUTURE_DRIVER)
     #[arg(long, value_name = "FILE")]
     pub driver: Option<PathBuf>,
+}
+
+/// What a user promises about all programs that use a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Promise {
+    /// No hook of panics has effects besides messages to standard error
+    NoPanicHook,
+    /// No code reads memory that the library was changing when it panicked
+    NoCatch,
 }
 
 /// Runs the command.
