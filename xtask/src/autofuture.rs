@@ -4,6 +4,8 @@
 //! For each crate: its sources from the registry, its tests, the candidates, the rewrite, and its
 //! tests again, under schedules that are drawn from seeds. Prints one row of a table.
 
+pub(crate) mod speed;
+
 use crate::effect;
 use crate::step::run_cargo;
 use crate::tool::output;

@@ -21,6 +21,7 @@ mod tool;
 mod vm;
 mod workspace;
 
+use autofuture::speed;
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -28,6 +29,9 @@ const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
        cargo xtask autofuture [CRATE...] rewrite crates of the registry, and compare their tests
+       cargo xtask autofuture --speed [--quick] [PROGRAM...]
+                                         measure rewritten programs beside those that people wrote
+                                         (--quick: only compare their outputs)
        cargo xtask dist [--check]        build the packages into target/dist, and check them
        cargo xtask vm [--groups v1|v2] [--sched-ext] [--minutes N] -- COMMAND...
                                          run a command in a virtual machine of 8 CPUs and 2
@@ -48,6 +52,8 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["autofuture", "--speed", "--quick", ref names @ ..] => speed::run(names, true),
+        ["autofuture", "--speed", ref names @ ..] => speed::run(names, false),
         ["autofuture", ref names @ ..] => autofuture::run(names),
         ["dist"] => dist::run(false),
         ["dist", "--check"] => dist::run(true),

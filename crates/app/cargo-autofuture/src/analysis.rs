@@ -4,6 +4,7 @@ use crate::Options;
 use crate::error::Error;
 use crate::finding::{Finding, Line, Target, merge};
 use crate::toolchain::Toolchain;
+use clap::ValueEnum;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -182,6 +183,7 @@ fn check(
     select(&mut cargo, options);
     cargo.arg("--target-dir").arg(target(project, driver)?);
     cargo.env("RUSTC_WRAPPER", driver).env("RUSTC_WORKSPACE_WRAPPER", driver);
+    cargo.env("COREBEAT_EFFECT_OPTIONS", words(options));
     let mut child = cargo
         .stdout(Stdio::piped())
         .spawn()
@@ -220,6 +222,16 @@ fn check(
         return Err(Error::Compile { toolchain: toolchain.name.clone() });
     }
     Ok(checked)
+}
+
+/// The options of the analysis itself, for the driver.
+fn words(options: &Options) -> String {
+    let promises = options.assume.iter().filter_map(ValueEnum::to_possible_value);
+    let mut words: Vec<String> = promises.map(|word| word.get_name().to_owned()).collect();
+    words.extend(options.reassociate.then(|| "reassociate".to_owned()));
+    words.sort();
+    words.dedup();
+    words.join(",")
 }
 
 /// The source files of the targets.

@@ -244,3 +244,33 @@ fn is_of_rewrite(file: &Saved, now: &Option<String>) -> bool {
     let is_lock = file.path.file_name().is_some_and(|name| name == "Cargo.lock");
     is_lock || *now == file.old || file.new.is_none() && rest(now) == rest(&file.old)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_restored_does_not_stop_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("b.rs"), "new").unwrap();
+        let saved = ["missing/a.rs", "b.rs"].map(|name| Saved {
+            path: path(name),
+            old: Some("old".into()),
+            new: Some("new".into()),
+        });
+        let failed = restore(&saved).unwrap_err();
+        assert!(failed.to_string().contains("missing/a.rs"), "{failed}");
+        assert_eq!(std::fs::read_to_string(path("b.rs")).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_taken_for_a_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Cargo.lock");
+        assert!(present(&path).unwrap().is_none());
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        let failed = present(&path).unwrap_err();
+        assert!(failed.to_string().contains("Cargo.lock"), "{failed}");
+    }
+}

@@ -146,6 +146,7 @@ mod tests {
                 byte_start: start,
                 byte_end: start + part.len(),
                 line_start: line + 1,
+                line_end: line + 1,
                 is_primary: true,
                 text: lines.map(|text| SourceLine { text: text.into() }).collect(),
                 suggested_replacement: None,
@@ -175,6 +176,17 @@ mod tests {
         let old = "one;\r\ntwo;\r\n";
         let a = candidate(old, "two", "2\n3");
         assert_eq!(rewrite(old, &[&a]).unwrap(), "one;\r\n2\r\n3;\r\n");
+    }
+
+    #[test]
+    fn a_symbolic_link_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file.rs"), folder.path().join("link.rs"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file.rs", &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
     }
 
     #[test]

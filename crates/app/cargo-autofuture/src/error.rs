@@ -72,12 +72,38 @@ pub enum Error {
         /// Why a file could not be restored.
         failed: Box<Error>,
     },
+    /// The program `perf` is not installed.
+    #[error("--profile needs the program perf: install it (Debian: apt install linux-perf)")]
+    NoPerf,
+    /// The system lets this user not sample programs.
+    #[error(
+        "perf must not sample programs of this user: set kernel.perf_event_paranoid to 2 or less \
+         (sysctl), or allow the system call perf_event_open in this container"
+    )]
+    PerfDenied,
+    /// perf has no samples for another reason.
+    #[error("the program could not be profiled: {0}")]
+    Perf(String),
+    /// The program to profile does not compile.
+    #[error("the program to profile does not compile: its errors are above")]
+    ProfileBuild,
+    /// The package has no program, or several.
+    #[error("--profile needs one program, and there are {}: name one with --bin", programs(.0))]
+    Programs(Vec<String>),
     /// There is nothing to undo.
     #[error("there is no rewrite to undo in {0}")]
     NothingToUndo(PathBuf),
     /// A file was changed after the rewrite.
     #[error("{0} has changed since the rewrite: no file is restored")]
     ChangedSince(PathBuf),
+}
+
+/// The number and the names of programs.
+fn programs(names: &[String]) -> String {
+    match names {
+        [] => "none".into(),
+        names => format!("{} ({})", names.len(), names.join(", ")),
+    }
 }
 
 impl Error {

@@ -18,6 +18,8 @@
 //! # Model
 //!
 //! ```text
+//!   perf (with --profile) ------ shares of the time --------------.
+//!                                                                  v
 //!   toolchain --> driver --> analysis (cargo check with the driver) --> findings --> printed
 //!                                                                          |
 //!              undo <-- dependency <-- files <-- edit + patches <-----------+ with --apply
@@ -33,12 +35,14 @@
 //!    (`tests/command.rs`).
 //! 5. A file that several targets contain, or may contain, is not rewritten; both profiles accept
 //!    each candidate (`tests/command.rs`).
-//! 6. `--undo` restores the files also after an interrupted `--apply` (`tests/command.rs`).
+//! 6. A profile orders the findings by their measured shares, and rejects candidates with almost
+//!    none (`tests/command.rs`).
+//! 7. `--undo` restores the files also after an interrupted `--apply` (`tests/command.rs`).
 //!
 //! # Failure
 //!
 //! Exit status 1 with one line: no toolchain, a package that does not compile, files with changes
-//! that are not committed. Exit status 2: a mistake on the command line.
+//! that are not committed, no perf for `--profile`. Exit status 2: a mistake on the command line.
 //!
 //! # Limits
 //!
@@ -49,12 +53,16 @@ mod apply;
 mod edit;
 mod error;
 mod finding;
+mod profile;
 mod toolchain;
 
 pub use error::Error;
 
-use clap::Parser;
+use analysis::Project;
+use clap::{Parser, ValueEnum};
 use finding::Finding;
+use profile::Profile;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -83,6 +91,12 @@ pub struct Options {
     /// Use no network
     #[arg(long)]
     pub offline: bool,
+    /// Rely on a promise about the programs that use a library
+    #[arg(long, value_enum, value_name = "PROMISE")]
+    pub assume: Vec<Promise>,
+    /// Add and multiply floating-point numbers in another order
+    #[arg(long)]
+    pub reassociate: bool,
     /// Print messages as JSON, as `cargo check --message-format=json`
     #[arg(long, conflicts_with_all = ["apply", "undo"])]
     pub json: bool,
@@ -98,6 +112,15 @@ pub struct Options {
     /// Restore the files that the last --apply has rewritten
     #[arg(long)]
     pub undo: bool,
+    /// Run the program once under perf, with the arguments after --, and rank by measured time
+    #[arg(long, conflicts_with_all = ["json", "undo"])]
+    pub profile: bool,
+    /// Profile the program of this name
+    #[arg(long, value_name = "NAME", requires = "profile")]
+    pub bin: Option<String>,
+    /// Arguments of the profiled program
+    #[arg(last = true, value_name = "ARGS", requires = "profile")]
+    pub arguments: Vec<OsString>,
     /// Depend on the crate corebeat-future in this folder
     #[arg(long, value_name = "DIR")]
     pub future_path: Option<PathBuf>,
@@ -106,18 +129,30 @@ pub struct Options {
     pub driver: Option<PathBuf>,
 }
 
+/// What a user promises about all programs that use a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Promise {
+    /// No hook of panics has effects besides messages to standard error
+    NoPanicHook,
+    /// No code reads memory that the library was changing when it panicked
+    NoCatch,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 ///
 /// [`Error`] has one variant for each reason for which the command ends without a result.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let project = analysis::Project::read(options)?;
+    let project = Project::read(options)?;
     if options.undo {
         return apply::undo(&project);
     }
     if options.apply && !options.allow_dirty {
         apply::require_clean(&project)?;
+    }
+    if options.profile {
+        profile::require_perf(&project)?;
     }
     let toolchain = toolchain::Toolchain::find()?;
     let named = options.driver.clone();
@@ -125,12 +160,34 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Some(driver) => driver,
         None => toolchain.build_driver()?,
     };
-    let findings = analysis::run(options, &project, &toolchain, &driver)?;
+    let mut findings = analysis::run(options, &project, &toolchain, &driver)?;
     if options.json {
         return Ok(());
     }
+    if options.profile {
+        let profile = profile::run(options, &project)?;
+        findings = ranked(&project, &profile, findings);
+    }
     print(options, &findings);
     if options.apply { apply::apply(options, &project, &findings) } else { Ok(()) }
+}
+
+/// Orders the findings by their shares of the measured time, and adds these to their texts. A
+/// candidate with almost no share is rejected.
+fn ranked(project: &Project, profile: &Profile, findings: Vec<Finding>) -> Vec<Finding> {
+    let with_share = |finding: Finding| (profile.share(project, &finding), finding);
+    let mut ranked: Vec<(f64, Finding)> = findings.into_iter().map(with_share).collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let described = |(share, mut finding): (f64, Finding)| {
+        let text = format!("{:.1} % of the time of `{}`", 100.0 * share, profile.command);
+        if finding.is_candidate() && share < profile::LEAST_SHARE {
+            finding.reject(&format!("it takes {text}"));
+        } else {
+            finding.rendered = format!("{text}:\n{}", finding.rendered);
+        }
+        finding
+    };
+    ranked.into_iter().map(described).collect()
 }
 
 /// Prints the findings as the compiler would.

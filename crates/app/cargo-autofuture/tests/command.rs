@@ -2,6 +2,7 @@
 //! AUTOFUTURE_DRIVER; `cargo xtask ci --only effect` builds it.
 #![cfg(feature = "driver")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -225,6 +226,108 @@ fn a_package_that_does_not_compile_is_one_line() {
 }
 
 #[test]
+fn a_build_script_that_fails_is_one_line() {
+    let folder = folder();
+    let folder = folder.path();
+    let script = "fn main() { panic!(\"no compiler for C\") }\n";
+    std::fs::write(folder.join("example/build.rs"), script).unwrap();
+    let failed = autofuture(folder, &[]);
+    assert_eq!(failed.status.code(), Some(1));
+    let why = text(&failed.stderr);
+    assert!(why.contains("no compiler for C"), "{why}");
+    assert!(why.lines().last().unwrap().contains("the package does not compile with"), "{why}");
+}
+
+#[test]
+fn a_missing_toolchain_is_one_line_with_the_command() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let folder = folder.path();
+    // A rustup that has no toolchain.
+    let tools = folder.join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    std::fs::write(tools.join("rustup"), "#!/bin/sh\nexit 1\n").unwrap();
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(tools.join("rustup"), mode).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let output = Command::new(env!("CARGO_BIN_EXE_cargo-autofuture"))
+        .arg("--manifest-path")
+        .arg(folder.join("example/Cargo.toml"))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let why = text(&output.stderr);
+    assert_eq!(why.lines().count(), 1, "{why}");
+    assert!(why.contains("run 'rustup toolchain install nightly-20"), "{why}");
+}
+
+#[test]
+fn generated_code_is_not_rewritten() {
+    let folder = folder();
+    let folder = folder.path();
+    let script = format!(
+        "fn main() {{ let out = std::env::var(\"OUT_DIR\").unwrap(); \
+         std::fs::write(format!(\"{{out}}/made.rs\"), {:?}).unwrap(); }}\n",
+        format!("{WORK}{BOTH}")
+    );
+    std::fs::write(folder.join("example/build.rs"), script).unwrap();
+    let main = "include!(concat!(env!(\"OUT_DIR\"), \"/made.rs\"));\nfn main() { both(); }\n";
+    std::fs::write(folder.join("example/src/main.rs"), main).unwrap();
+    let out = text(&autofuture(folder, &["--apply", "--allow-dirty"]).stdout);
+    assert!(out.contains("`include!` has put its file here, and may do so elsewhere"), "{out}");
+    assert!(out.ends_with("0 candidates, 1 rejected\n"), "{out}");
+}
+
+#[test]
+fn line_endings_stay() {
+    let folder = folder();
+    let folder = folder.path();
+    let main = folder.join("example/src/main.rs");
+    std::fs::write(&main, SOURCE.replace('\n', "\r\n")).unwrap();
+    let applied = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let new = std::fs::read_to_string(&main).unwrap();
+    assert!(new.contains("corebeat_future::join(|| fib(n - 1), || fib(n - 2));\r\n"), "{new}");
+    assert_eq!(new.matches('\n').count(), new.matches("\r\n").count(), "{new}");
+}
+
+#[test]
+fn a_dependency_of_tests_alone_does_not_serve() {
+    let folder = folder();
+    let folder = folder.path();
+    let manifest = folder.join("example/Cargo.toml");
+    let old = std::fs::read_to_string(&manifest).unwrap();
+    let more = "\n[dev-dependencies]\ncorebeat-future = { path = \"../future\" }\n";
+    std::fs::write(&manifest, old + more).unwrap();
+    let applied = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let new = std::fs::read_to_string(&manifest).unwrap();
+    assert!(new.contains("[dependencies]\ncorebeat-future"), "{new}");
+}
+
+#[test]
+fn promises_about_a_library_are_options() {
+    let folder = folder();
+    let folder = folder.path();
+    let source = folder.join("example/src");
+    std::fs::remove_file(source.join("main.rs")).unwrap();
+    let work = "fn step(n: usize, v: &[u64]) -> u64 { (0..n).fold(0, |a, i| a ^ v[i]) }\n";
+    let both = BOTH.replace("both()", "both(v: &[u64])").replace("3)", "3, v)");
+    let library = format!("{work}{}", both.replace("4)", "4, v)"));
+    std::fs::write(source.join("lib.rs"), library).unwrap();
+    let out = text(&autofuture(folder, &[]).stdout);
+    assert!(out.contains("a caller in another crate may set a hook"), "{out}");
+    // Cargo repeats no message of the other options.
+    let promised = ["--assume", "no-panic-hook"];
+    let out = text(&autofuture(folder, &promised).stdout);
+    assert!(out.contains("assumed: no hook of panics has effects"), "{out}");
+    assert!(out.ends_with("1 candidates, 0 rejected\n"), "{out}");
+    let out = text(&autofuture(folder, &[]).stdout);
+    assert!(out.ends_with("0 candidates, 1 rejected\n"), "{out}");
+}
+
+#[test]
 fn json_has_the_form_of_cargo() {
     let folder = folder();
     let output = autofuture(folder.path(), &["--json"]);
@@ -236,4 +339,89 @@ fn json_has_the_form_of_cargo() {
     };
     assert_eq!(lines.iter().filter(is_candidate).count(), 1);
     assert_eq!(lines.last().unwrap()["reason"], "build-finished");
+}
+
+/// One pair of calls takes almost all of the time, and another one almost nothing.
+const UNEQUAL: &str = "\
+fn fib(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    fib(n - 1) ^ fib(n - 2)
+}
+
+fn step(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b) }
+
+fn main() {
+    let a = step(3);
+    let b = step(4);
+    let n = std::env::args().nth(1).unwrap().parse().unwrap();
+    println!(\"result {}\", fib(n) ^ a ^ b);
+}
+";
+
+#[test]
+fn candidates_are_ranked_by_a_profile() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::write(folder.join("example/src/main.rs"), UNEQUAL).unwrap();
+    let output = autofuture(folder, &["--profile", "--", "36"]);
+    let (out, why) = (text(&output.stdout), text(&output.stderr));
+    if !output.status.success() {
+        // A machine without perf.
+        assert!(why.contains("needs the program perf") || why.contains("must not sample"), "{why}");
+        return;
+    }
+    assert!(out.starts_with("result "), "the output of the program: {out}");
+    let hot = out.find("candidate [divide-and-conquer]: `fib(n - 1)`").unwrap();
+    let cold = out.find("rejected [consecutive-calls]: `step(3)` and `step(4)`").unwrap();
+    assert!(hot < cold, "{out}");
+    assert!(out.contains("% of the time of `example 36`:\nwarning: candidate"), "{out}");
+    let reason = "stay sequential: it takes 0.0 % of the time of `example 36`";
+    assert!(out.contains(reason), "{out}");
+}
+
+#[test]
+fn a_profile_without_perf_is_one_line() {
+    let folder = folder();
+    let folder = folder.path();
+    let programs = folder.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let profile = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_cargo-autofuture"))
+            .arg("--manifest-path")
+            .arg(folder.join("example/Cargo.toml"))
+            .arg("--profile")
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            .env("PATH", &programs)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let why = profile();
+    assert!(why.starts_with("error: --profile needs the program perf"), "{why}");
+    assert_eq!(why.lines().count(), 1);
+
+    let perf = programs.join("perf");
+    let denied = "#!/bin/sh\necho 'Access limited: see perf_event_paranoid' >&2\nexit 255\n";
+    std::fs::write(&perf, denied).unwrap();
+    std::fs::set_permissions(&perf, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let why = profile();
+    assert!(why.starts_with("error: perf must not sample programs of this user"), "{why}");
+    assert_eq!(why.lines().count(), 1);
+}
+
+#[test]
+fn a_profile_needs_one_program() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("example/src/bin")).unwrap();
+    std::fs::write(folder.join("example/src/bin/other.rs"), "fn main() {}\n").unwrap();
+    let output = autofuture(folder, &["--profile"]);
+    let why = text(&output.stderr);
+    if !why.contains("needs the program perf") && !why.contains("must not sample") {
+        let expected = "--profile needs one program, and there are 2 (example, other): name one";
+        assert!(why.contains(expected), "{why}");
+    }
 }

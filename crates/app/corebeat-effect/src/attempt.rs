@@ -185,6 +185,29 @@ mod tests {
     }
 
     #[test]
+    fn folders_are_new_and_for_one_user() {
+        use std::os::unix::fs::PermissionsExt;
+        let (one, other) = (new_folder().unwrap(), new_folder().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o700);
+        // The verdicts of a killed process are not read: its folder is not used again.
+        std::fs::write(one.join("verdicts.json"), "[]").unwrap();
+        drop(Remove(one.clone()));
+        assert!(!one.exists());
+        drop(Remove(other));
+    }
+
+    #[test]
+    fn a_compiler_that_fails_without_errors_has_no_verdicts() {
+        // This program is no compiler, and refuses the arguments.
+        let args: Vec<String> = ["rustc", "--no-such-option"].map(String::from).to_vec();
+        let Err(Failure::Elsewhere(why)) = run(Plan::default(), &args) else {
+            panic!("a failed trial has verdicts");
+        };
+        assert!(why.starts_with("the compiler ended without a verdict"), "{why}");
+    }
+
+    #[test]
     fn an_error_outside_all_sites_is_not_ignored() {
         let line = r#"{"message":"m","level":"error","spans":[],"children":[]}"#;
         assert!(matches!(refused(line, &[]), Err(Failure::Elsewhere(m)) if m == "m"));

@@ -12,6 +12,10 @@ pub(crate) enum Pattern {
     ConsecutiveCalls,
     /// The same, where both calls go back to the function that contains them.
     DivideAndConquer,
+    /// A call whose result is needed later than in the next statement.
+    Future,
+    /// A statement, and a group of statements behind it.
+    StatementBlocks,
     /// A loop whose iterations change one element each.
     Loop,
     /// A loop that collects one result of each element.
@@ -25,10 +29,19 @@ impl Pattern {
         match self {
             Pattern::ConsecutiveCalls => "consecutive-calls",
             Pattern::DivideAndConquer => "divide-and-conquer",
+            Pattern::Future => "future",
+            Pattern::StatementBlocks => "statement-blocks",
             Pattern::Loop => "loop",
             Pattern::Map => "map",
             Pattern::Reduction => "reduction",
         }
+    }
+}
+
+impl Pattern {
+    /// Whether a part is a group of statements.
+    pub(crate) fn is_group(self) -> bool {
+        matches!(self, Pattern::Future | Pattern::StatementBlocks)
     }
 }
 
@@ -46,7 +59,8 @@ pub(crate) enum Piece {
 /// A part of the original that would run at the same time as another.
 #[derive(Debug, Clone)]
 pub(crate) struct Part<'tcx> {
-    pub(crate) expr: &'tcx Expr<'tcx>,
+    pub(crate) exprs: Vec<&'tcx Expr<'tcx>>,
+    pub(crate) span: Span,
     /// As the user wrote it, shortened.
     pub(crate) shown: String,
 }

@@ -117,6 +117,15 @@ impl Effects {
             .find(|finding| finding.kind.is_confined() && !crate::fault::ignores(finding.kind))
     }
 
+    /// Adds the effects of another region, whose turn is later.
+    pub(crate) fn append(&mut self, other: Effects) {
+        self.findings.extend(other.findings);
+        self.panic = self.panic.take().or(other.panic);
+        self.stop = self.stop.take().or(other.stop);
+        self.unbounded = self.unbounded.take().or(other.unbounded);
+        self.is_work |= other.is_work;
+    }
+
     /// The nearest place at which the program itself ends the call, or the process.
     pub(crate) fn end(&self) -> Option<Place> {
         let process = self.findings.iter().find(|finding| finding.kind == Kind::Process);

@@ -162,9 +162,19 @@ impl<'tcx> Graph<'tcx> {
         &mut self,
         roots: impl IntoIterator<Item = (Instance<'tcx>, Span)>,
     ) -> Effects {
+        self.effects_besides(roots, &[])
+    }
+
+    /// The effects of a call of these functions, without those of the calls of `left_out`.
+    pub(crate) fn effects_besides(
+        &mut self,
+        roots: impl IntoIterator<Item = (Instance<'tcx>, Span)>,
+        left_out: &[Instance<'tcx>],
+    ) -> Effects {
         let mut effects = Effects::default();
         let mut queue: VecDeque<(Instance<'tcx>, Span)> = roots.into_iter().collect();
         let mut seen: FxHashSet<Instance<'tcx>> = queue.iter().map(|(node, _)| *node).collect();
+        seen.extend(left_out);
         let first = queue.front().map(|(_, span)| *span);
         let (mut loops, mut own) = (false, false);
         while let Some((node, from)) = queue.pop_front() {
@@ -203,6 +213,9 @@ impl<'tcx> Graph<'tcx> {
                 }
             }
         }
+        left_out.iter().for_each(|node| {
+            seen.remove(node);
+        });
         let cycle = self.cycle(&seen);
         effects.is_work = loops && own || matches!(cycle, Some(Cycle::Calls));
         if let (None, Some(_)) = (&effects.unbounded, cycle) {
@@ -344,6 +357,11 @@ impl<'tcx> Graph<'tcx> {
             return;
         }
         let standard = self.is_standard(def.krate);
+        let name_of = tcx.opt_item_name(def);
+        if standard && name_of.is_some_and(|name| name.as_str() == "precondition_check") {
+            // The conditions of unsafe functions, which the standard library keeps.
+            return;
+        }
         match self.summary(def) {
             Summary::Effect(kind, text) => {
                 facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);

@@ -5,7 +5,8 @@
 //! keeps the MIR of all their functions. In a crate of the workspace it also
 //!
 //! 1. finds proposals in the syntax tree ([`pattern`]);
-//! 2. estimates their effects and drops those that are refused ([`graph`], [`body`], [`summary`]);
+//! 2. estimates their effects and drops those that are refused ([`estimate`], with [`graph`],
+//!    [`body`] and [`summary`]);
 //! 3. compiles the crate with all remaining proposals applied, in memory, and judges the closures
 //!    of that program ([`trial`], [`rule`], [`unwinding`]);
 //! 4. reports candidates and rejections as diagnostics ([`session`]).
@@ -41,8 +42,10 @@ mod attempt;
 mod body;
 mod candidate;
 mod effect;
+mod estimate;
 mod fault;
 mod graph;
+mod option;
 mod pattern;
 mod rule;
 mod session;
@@ -54,6 +57,7 @@ use crate::trial::{Loader, Plan};
 use rustc_driver::{Callbacks, Compilation};
 use rustc_interface::interface::{Compiler, Config};
 use rustc_middle::ty::TyCtxt;
+use rustc_span::Symbol;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -78,6 +82,12 @@ struct Analysis {
 impl Callbacks for Analysis {
     fn config(&mut self, config: &mut Config) {
         configure(config);
+        // Cargo repeats its messages of a crate until a file or one of these variables changes.
+        config.track_state = Some(Box::new(|session| {
+            let words = std::env::var(option::VARIABLE).ok();
+            let words = words.map(|words| Symbol::intern(&words));
+            session.env_depinfo.borrow_mut().insert((Symbol::intern(option::VARIABLE), words));
+        }));
     }
 
     fn after_analysis<'tcx>(&mut self, _: &Compiler, tcx: TyCtxt<'tcx>) -> Compilation {

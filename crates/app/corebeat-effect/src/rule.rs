@@ -14,15 +14,21 @@
 //!    reads after the panic, and its result has a destructor without effects. The runtime passes on
 //!    the first panic in the order of the sequential program.
 //! 3. If the first region decides not to return, the second has only loops with known bounds.
-//! 4. If the second region may panic, the program has no hook of panics.
+//! 4. If the region that another thread may run may panic, the program has no hook of panics.
+//!
+//! In a scope the first region is a future, which another thread may run, and after its turn. The
+//! second one stays on its thread. So the first has no effects, and the second may have effects if
+//! the first returns, in any case.
 
 use crate::effect::{Effects, Place};
 use crate::fault;
-use crate::graph::Graph;
+use crate::graph::{Graph, body_of};
 use crate::trial::Site;
 use crate::unwinding::{self, Program};
 use rustc_hir::def_id::DefId;
+
 use rustc_middle::hir::place::{PlaceBase, ProjectionKind};
+use rustc_middle::mir::TerminatorKind;
 use rustc_middle::ty::{self, GenericArgsRef, Instance, Ty, UpvarCapture};
 use rustc_span::Span;
 
@@ -42,7 +48,14 @@ impl Refusal {
 /// The treatment of panics by the program: computed once for a crate.
 pub(crate) type Observer = Option<Program>;
 
-/// Judges a call of a function of the runtime with these type arguments.
+/// A region of the program that would run.
+struct Region<'a, 'tcx> {
+    closure: Ty<'tcx>,
+    effects: Effects,
+    shown: &'a str,
+}
+
+/// Judges a call of a function of the runtime with these type arguments. Returns what is assumed.
 pub(crate) fn judge<'tcx>(
     graph: &mut Graph<'tcx>,
     owner: DefId,
@@ -51,75 +64,91 @@ pub(crate) fn judge<'tcx>(
     site: &Site,
     span: Span,
     observer: &mut Observer,
-) -> Result<Option<String>, Refusal> {
-    let shown = &site.shown;
+) -> Result<Vec<String>, Refusal> {
     let types: Vec<Ty<'tcx>> = args.types().collect();
-    match (name, &types[..]) {
-        ("join", [first, second, _, result]) => {
-            let [first_shown, second_shown] = &shown[..] else {
-                return Err(Refusal::new("is not a pair of calls".into(), span));
-            };
-            let a = region(graph, *first, span)?;
-            let b = region(graph, *second, span)?;
-            pair(&a, first_shown, &b, second_shown)?;
+    match (name, &types[..], &site.shown[..]) {
+        ("join", [first, second, _, result], [a, b]) => {
+            let a = Region { closure: *first, effects: region(graph, *first, span)?, shown: a };
+            let b = Region { closure: *second, effects: region(graph, *second, span)?, shown: b };
+            pair(&a.effects, a.shown, &b.effects, b.shown)?;
             if site.is_expression
-                && let Some(finding) = a.first()
+                && let Some(finding) = a.effects.first()
             {
                 // Temporaries of an operand live until the end of the statement, those of a closure
                 // until its end.
-                let text = format!("`{first_shown}` {}", finding.text);
+                let text = format!("`{}` {}", a.shown, finding.text);
                 return Err(Refusal::new(text, finding.span));
             }
-            taken(graph, *first, first_shown, span)?;
-            let assumed = b.unbounded.as_ref().map(|_| {
-                format!(
-                    "`{second_shown}` ends, and does not overflow its stack, also where \
-                     `{first_shown}` panics or does not return"
-                )
-            });
+            taken(graph, &a, span)?;
+            let assumed = ends(&a, &b);
             if fault::is_planted("panic") {
                 return Ok(assumed);
             }
-            hook(graph, owner, &b, second_shown, observer)?;
-            bounded(&a, first_shown, &b, second_shown)?;
-            let Some(panic) = a.panic else { return Ok(assumed) };
-            discarded(graph, *result, second_shown, &panic, span)?;
-            for capture in written(graph, owner, *second) {
-                hidden(graph, owner, &capture, second_shown, first_shown, &panic, observer)?;
-            }
-            Ok(assumed)
+            let promised = hook(graph, owner, &b.effects, b.shown, observer)?;
+            bounded(&a.effects, a.shown, &b.effects, b.shown)?;
+            let hidden = unseen(graph, owner, (&a, &b), Some(*result), span, observer)?;
+            Ok([assumed, promised, hidden].concat())
         }
-        ("map", [items, _, function])
-        | ("for_each", [items, function])
-        | ("sum", [items, _, function, _]) => {
-            let shown = shown.first().map_or("the loop", String::as_str);
-            let effects = region(graph, *function, span)?;
+        ("scope", [_, body], [a, b]) => {
+            let (first, own) = future_in(graph, *body)
+                .ok_or_else(|| Refusal::new("is not a scope with one future".into(), span))?;
+            let a = Region { closure: first, effects: region(graph, first, span)?, shown: a };
+            let effects = region_besides(graph, *body, span, &own)?;
+            let b = Region { closure: *body, effects, shown: b };
+            // The future may run on another thread, and after the statements behind it.
+            pair(&b.effects, b.shown, &a.effects, a.shown)?;
+            overtaken(&a.effects, a.shown, &b.effects)?;
+            taken(graph, &b, span)?;
+            let assumed = ends(&a, &b);
+            if fault::is_planted("panic") {
+                return Ok(assumed);
+            }
+            let promised = hook(graph, owner, &a.effects, a.shown, observer)?;
+            bounded(&a.effects, a.shown, &b.effects, b.shown)?;
+            let hidden = unseen(graph, owner, (&a, &b), None, span, observer)?;
+            Ok([assumed, promised, hidden].concat())
+        }
+        ("map", [items, _, function], _)
+        | ("for_each", [items, function], _)
+        | ("sum" | "reduce", [items, _, function, _], _) => {
+            let shown = site.shown.first().map_or("the loop", String::as_str);
+            let mut effects = region(graph, *function, span)?;
+            if let ("reduce", [.., operation]) = (name, &types[..]) {
+                effects.append(region(graph, *operation, span)?);
+            }
             if let Some(finding) = effects.first() {
                 let text = format!("`{shown}` {}", finding.text);
                 return Err(Refusal::new(text, finding.span));
             }
-            let assumed = effects.unbounded.as_ref().map(|_| {
-                format!(
-                    "`{shown}` ends, and does not overflow its stack, also in iterations behind \
-                     one that panics or does not return"
-                )
-            });
+            let mut assumed: Vec<String> = effects
+                .unbounded
+                .iter()
+                .map(|_| {
+                    format!(
+                        "`{shown}` ends, and does not overflow its stack, also in iterations \
+                         behind one that panics or does not return"
+                    )
+                })
+                .collect();
             if fault::is_planted("panic") {
                 return Ok(assumed);
             }
-            hook(graph, owner, &effects, shown, observer)?;
+            assumed.extend(hook(graph, owner, &effects, shown, observer)?);
             bounded(&effects, shown, &effects, shown)?;
             let Some(panic) = effects.panic else { return Ok(assumed) };
-            if name == "map" {
+            if let "map" | "reduce" = name {
                 discarded(graph, types[1], shown, &panic, span)?;
             }
-            let writes = matches!(items.kind(), ty::Ref(_, _, ty::Mutability::Mut));
-            if writes && let Some(reason) = observe(graph, owner, observer) {
-                let text = format!(
-                    "`{shown}` {}, and later elements would be changed already: {reason}",
-                    panic.text
-                );
-                return Err(Refusal::new(text, panic.span));
+            if matches!(items.kind(), ty::Ref(_, _, ty::Mutability::Mut)) || writes(graph, *items) {
+                let program = search(graph, owner, observer);
+                if let Some(reason) = program.observer {
+                    let text = format!(
+                        "`{shown}` {}, and later elements would be changed already: {reason}",
+                        panic.text
+                    );
+                    return Err(Refusal::new(text, panic.span));
+                }
+                assumed.extend(program.is_library.then(|| NO_CATCH.to_owned()));
             }
             Ok(assumed)
         }
@@ -127,8 +156,107 @@ pub(crate) fn judge<'tcx>(
     }
 }
 
+/// The promises on which a judgement of a library rests.
+const NO_HOOK: &str = "no hook of panics has effects (`--assume no-panic-hook`)";
+const NO_CATCH: &str =
+    "no code reads memory that this library was changing when it panicked (`--assume no-catch`)";
+
+/// Whether the elements of a loop may be changed through this value.
+fn writes<'tcx>(graph: &Graph<'tcx>, items: Ty<'tcx>) -> bool {
+    !matches!(items.kind(), ty::Ref(_, _, ty::Mutability::Not)) && graph.may_write(items)
+}
+
+/// The assumption that the second region ends, if no bound is known.
+fn ends(a: &Region<'_, '_>, b: &Region<'_, '_>) -> Vec<String> {
+    let text = || {
+        format!(
+            "`{}` ends, and does not overflow its stack, also where `{}` panics or does not return",
+            b.shown, a.shown
+        )
+    };
+    b.effects.unbounded.iter().map(|_| text()).collect()
+}
+
+/// The closure of the future in the body of a scope, and the call of the runtime that runs it.
+fn future_in<'tcx>(
+    graph: &mut Graph<'tcx>,
+    body: Ty<'tcx>,
+) -> Option<(Ty<'tcx>, Vec<Instance<'tcx>>)> {
+    let tcx = graph.tcx;
+    let ty::Closure(def, _) = *body.kind() else { return None };
+    let body = body_of(tcx, def)?;
+    let mut found = Vec::new();
+    for block in body.basic_blocks.iter() {
+        let TerminatorKind::Call { func, .. } = &block.terminator().kind else { continue };
+        let ty::FnDef(callee, args) = *func.ty(body, tcx).kind() else { continue };
+        let is_of_scope = callee.is_local()
+            && graph.path(callee).ends_with(&format!("::{}::future", crate::trial::MODULE));
+        if is_of_scope {
+            let args = tcx.erase_and_anonymize_regions(args);
+            found.push((args.types().next()?, graph.resolve(callee, args)?));
+        }
+    }
+    match &found[..] {
+        [(closure, call)] => Some((*closure, vec![*call])),
+        _ => None,
+    }
+}
+
+/// Checks that effects of the second region, which stays on its thread, do not come before an end
+/// of the first one.
+fn overtaken(a: &Effects, a_shown: &str, b: &Effects) -> Result<(), Refusal> {
+    let Some(finding) = b.first() else { return Ok(()) };
+    if fault::is_planted("overtake") {
+        return Ok(());
+    }
+    match a.end().or(a.panic.clone()).or(a.unbounded.clone()) {
+        Some(place) => {
+            let text = format!(
+                "`{a_shown}` {}, and the statements behind it have effects: the nearest one {}",
+                place.text, finding.text
+            );
+            Err(Refusal::new(text, place.span))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that the second region leaves no trace if the first one panics.
+fn unseen<'tcx>(
+    graph: &mut Graph<'tcx>,
+    owner: DefId,
+    (a, b): (&Region<'_, 'tcx>, &Region<'_, 'tcx>),
+    result: Option<Ty<'tcx>>,
+    span: Span,
+    observer: &mut Observer,
+) -> Result<Vec<String>, Refusal> {
+    let Some(panic) = &a.effects.panic else { return Ok(Vec::new()) };
+    if let Some(result) = result {
+        discarded(graph, result, b.shown, panic, span)?;
+    }
+    let mut promised = Vec::new();
+    for written in written(graph, owner, b.closure) {
+        for promise in hidden(graph, owner, &written, (a, b), panic, observer)? {
+            if !promised.contains(&promise) {
+                promised.push(promise);
+            }
+        }
+    }
+    Ok(promised)
+}
+
 /// The effects of a region.
 fn region<'tcx>(graph: &mut Graph<'tcx>, ty: Ty<'tcx>, span: Span) -> Result<Effects, Refusal> {
+    region_besides(graph, ty, span, &[])
+}
+
+/// The effects of a region without those of the calls of `left_out`.
+fn region_besides<'tcx>(
+    graph: &mut Graph<'tcx>,
+    ty: Ty<'tcx>,
+    span: Span,
+    left_out: &[Instance<'tcx>],
+) -> Result<Effects, Refusal> {
     let root = match *ty.kind() {
         ty::Closure(def, args) => {
             let captured = args.as_closure().upvar_tys();
@@ -147,7 +275,7 @@ fn region<'tcx>(graph: &mut Graph<'tcx>, ty: Ty<'tcx>, span: Span) -> Result<Eff
     let mut roots = vec![(root, span)];
     // The captured values of a region are dropped with it.
     roots.extend(graph.drop_of(ty, span));
-    Ok(graph.effects(roots))
+    Ok(graph.effects_besides(roots, left_out))
 }
 
 pub(crate) fn pair(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Result<(), Refusal> {
@@ -165,15 +293,15 @@ pub(crate) fn pair(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Re
     }
 }
 
-/// Checks that values that the first region takes are dropped without effects: a call drops some of
+/// Checks that values that a region takes are dropped without effects: a call drops some of
 /// them later than its closure does.
 fn taken<'tcx>(
     graph: &mut Graph<'tcx>,
-    closure: Ty<'tcx>,
-    shown: &str,
+    region: &Region<'_, 'tcx>,
     span: Span,
 ) -> Result<(), Refusal> {
-    let ty::Closure(_, args) = *closure.kind() else { return Ok(()) };
+    let ty::Closure(_, args) = *region.closure.kind() else { return Ok(()) };
+    let shown = region.shown;
     if fault::is_planted("capture") {
         return Ok(());
     }
@@ -198,12 +326,13 @@ fn hook(
     effects: &Effects,
     shown: &str,
     program: &mut Observer,
-) -> Result<(), Refusal> {
-    let Some(panic) = &effects.panic else { return Ok(()) };
+) -> Result<Vec<String>, Refusal> {
+    let Some(panic) = &effects.panic else { return Ok(Vec::new()) };
     if fault::is_planted("hook") {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    match search(graph, owner, program).hook {
+    let program = search(graph, owner, program);
+    match program.hook {
         Some(reason) => {
             let text = format!(
                 "`{shown}` {}, and a hook of panics would run on another thread: {reason}",
@@ -211,7 +340,7 @@ fn hook(
             );
             Err(Refusal::new(text, panic.span))
         }
-        None => Ok(()),
+        None => Ok(program.is_library.then(|| NO_HOOK.to_owned()).into_iter().collect()),
     }
 }
 
@@ -299,15 +428,14 @@ fn hidden<'tcx>(
     graph: &mut Graph<'tcx>,
     owner: DefId,
     written: &Written<'tcx>,
-    second: &str,
-    first: &str,
+    (a, b): (&Region<'_, 'tcx>, &Region<'_, 'tcx>),
     panic: &Place,
     observer: &mut Observer,
-) -> Result<(), Refusal> {
+) -> Result<Vec<String>, Refusal> {
     let refuse = |what: &str, reason: &str| {
         let text = format!(
-            "`{first}` {}, and `{second}` would have changed {what} already: {reason}",
-            panic.text
+            "`{}` {}, and `{}` would have changed {what} already: {reason}",
+            a.shown, panic.text, b.shown
         );
         Err(Refusal::new(text, panic.span))
     };
@@ -318,18 +446,17 @@ fn hidden<'tcx>(
             let effects = graph.effects(drop);
             match effects.first() {
                 Some(finding) => refuse("a variable", &format!("its destructor {}", finding.text)),
-                None => Ok(()),
+                None => Ok(Vec::new()),
             }
         }
-        Written::Behind(shown) => match observe(graph, owner, observer) {
-            Some(reason) => refuse(&format!("`{shown}`"), &reason),
-            None => Ok(()),
-        },
+        Written::Behind(shown) => {
+            let program = search(graph, owner, observer);
+            match program.observer {
+                Some(reason) => refuse(&format!("`{shown}`"), &reason),
+                None => Ok(program.is_library.then(|| NO_CATCH.to_owned()).into_iter().collect()),
+            }
+        }
     }
-}
-
-fn observe(graph: &mut Graph<'_>, owner: DefId, program: &mut Observer) -> Option<String> {
-    search(graph, owner, program).observer
 }
 
 fn search(graph: &mut Graph<'_>, owner: DefId, program: &mut Observer) -> Program {

@@ -4,13 +4,12 @@ use crate::candidate::{Candidate, Kept, Pattern, RUNTIME};
 use crate::effect::Effects;
 use crate::graph::Graph;
 use crate::trial::{self, Plan, Site, Verdict};
-use crate::{attempt, pattern, rule};
+use crate::{attempt, estimate, pattern, rule};
 use rustc_errors::Applicability;
-use rustc_hir::intravisit::{self, Visitor};
-use rustc_hir::{Expr, ExprKind};
-use rustc_middle::ty::{self, Instance, TyCtxt, TypeckResults};
+use rustc_middle::ty::TyCtxt;
 use rustc_span::edition::Edition;
 use rustc_span::{SourceFile, Span};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +23,8 @@ struct Proposal<'tcx> {
     refusal: Option<(String, Option<Span>)>,
     /// Its rewritten form has compiled and passed the analysis.
     is_accepted: bool,
-    /// The assumption of its acceptance.
-    assumed: Option<String>,
+    /// The assumptions of its acceptance.
+    assumed: Vec<String>,
 }
 
 impl Proposal<'_> {
@@ -36,8 +35,9 @@ impl Proposal<'_> {
 
 /// Analyses the crate and reports what it finds as diagnostics of the compiler.
 pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
-    let found = pattern::find(tcx);
-    let mut graph = Graph::new(tcx);
+    let graph = RefCell::new(Graph::new(tcx));
+    let found = pattern::find(tcx, &graph);
+    let mut graph = graph.into_inner();
     let general = general_refusal(tcx);
     let mut proposals = Vec::new();
     for candidate in found {
@@ -46,7 +46,7 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
             continue;
         }
         let refusal = general.clone().map(|text| (text, None)).or(refusal);
-        proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: None });
+        proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: Vec::new() });
     }
     let mut round = 0;
     while proposals.iter().any(Proposal::is_open) {
@@ -85,15 +85,11 @@ fn estimate<'tcx>(
     let tcx = graph.tcx;
     graph.enter(candidate.owner.to_def_id());
     let typeck = tcx.typeck(candidate.owner);
-    let effects: Vec<Effects> = candidate
-        .parts
-        .iter()
-        .map(|part| {
-            let roots = roots(graph, typeck, part.expr);
-            graph.effects(roots)
-        })
-        .collect();
-    let is_work = effects.iter().all(|effects| effects.is_work);
+    let effects: Vec<Effects> =
+        candidate.parts.iter().map(|part| estimate::effects(graph, typeck, &part.exprs)).collect();
+    // The pattern of statements has estimated them.
+    let is_known = candidate.pattern.is_group();
+    let is_work = is_known || effects.iter().all(|effects| effects.is_work);
     if candidate.loses_comments(tcx) {
         let text = "a comment would be lost: move it before the statement".into();
         return (is_work, Some((text, None)));
@@ -103,6 +99,7 @@ fn estimate<'tcx>(
     }
     let shown: Vec<&str> = candidate.parts.iter().map(|part| part.shown.as_str()).collect();
     let refusal = match (&effects[..], &shown[..]) {
+        _ if is_known => None,
         ([a, b], [a_shown, b_shown]) => rule::pair(a, a_shown, b, b_shown).err(),
         ([one], [shown]) => {
             one.first().map(|f| rule::Refusal::new(format!("`{shown}` {}", f.text), f.span))
@@ -110,58 +107,6 @@ fn estimate<'tcx>(
         _ => None,
     };
     (is_work, refusal.map(|refusal| (refusal.text, refusal.span)))
-}
-
-/// The functions that an expression names: calls, methods, operators, closures.
-fn roots<'tcx>(
-    graph: &Graph<'tcx>,
-    typeck: &'tcx TypeckResults<'tcx>,
-    expr: &'tcx Expr<'tcx>,
-) -> Vec<(Instance<'tcx>, Span)> {
-    struct Roots<'a, 'tcx> {
-        graph: &'a Graph<'tcx>,
-        typeck: &'tcx TypeckResults<'tcx>,
-        found: Vec<(Instance<'tcx>, Span)>,
-    }
-    impl<'tcx> Visitor<'tcx> for Roots<'_, 'tcx> {
-        fn visit_expr(&mut self, expr: &'tcx Expr<'tcx>) {
-            let span = expr.span.source_callsite();
-            if let ExprKind::Path(_) = expr.kind
-                && let ty::FnDef(def, args) = *self.typeck.expr_ty(expr).kind()
-            {
-                self.add(def, args, span);
-            }
-            if let Some(def) = self.typeck.type_dependent_def_id(expr.hir_id)
-                && self.typeck.is_method_call(expr)
-            {
-                self.add(def, self.typeck.node_args(expr.hir_id), span);
-            }
-            if let ty::Closure(def, args) = *self.typeck.expr_ty(expr).kind()
-                && matches!(expr.kind, ExprKind::Closure(_))
-            {
-                self.found.push((Instance::new_raw(def, args), span));
-            }
-            intravisit::walk_expr(self, expr);
-        }
-    }
-    impl<'tcx> Roots<'_, 'tcx> {
-        fn add(
-            &mut self,
-            def: rustc_hir::def_id::DefId,
-            args: ty::GenericArgsRef<'tcx>,
-            span: Span,
-        ) {
-            let tcx = self.graph.tcx;
-            if matches!(tcx.def_kind(def), rustc_hir::def::DefKind::Ctor(..)) {
-                return;
-            }
-            let args = tcx.erase_and_anonymize_regions(args);
-            self.found.extend(self.graph.resolve(def, args).map(|callee| (callee, span)));
-        }
-    }
-    let mut search = Roots { graph, typeck, found: Vec::new() };
-    search.visit_expr(expr);
-    search.found
 }
 
 /// The open proposals that a trial can apply together. Those that overlap an accepted one are
@@ -174,20 +119,25 @@ fn choose(tcx: TyCtxt<'_>, proposals: &mut [Proposal<'_>]) -> Vec<usize> {
         .collect();
     let mut taken: Vec<Span> = Vec::new();
     let mut chosen = Vec::new();
-    for (number, proposal) in proposals.iter_mut().enumerate() {
-        if !proposal.is_open() {
-            continue;
-        }
-        let span = proposal.candidate.span;
-        if let Some(other) = accepted.iter().find(|other| other.overlaps(span)) {
-            let line = tcx.sess.source_map().lookup_char_pos(other.lo()).line;
-            let text = format!("overlaps the candidate at line {line}: apply that one first");
-            proposal.refusal = Some((text, None));
-        } else if !taken.iter().any(|other| other.overlaps(span)) {
-            taken.push(span);
-            chosen.push(number);
+    // Loops and calls first: a group of statements that contains one could run on two CPUs only.
+    for is_group in [false, true] {
+        for (number, proposal) in proposals.iter_mut().enumerate() {
+            if !proposal.is_open() || proposal.candidate.pattern.is_group() != is_group {
+                continue;
+            }
+            let span = proposal.candidate.span;
+            if let Some(other) = accepted.iter().find(|other| other.overlaps(span)) {
+                let line = tcx.sess.source_map().lookup_char_pos(other.lo()).line;
+                let text = format!("overlaps the candidate at line {line}: apply that one first");
+                proposal.refusal = Some((text, None));
+            } else if !taken.iter().any(|other| other.overlaps(span)) {
+                taken.push(span);
+                chosen.push(number);
+            }
         }
     }
+    // In the order of the source.
+    chosen.sort_unstable();
     chosen
 }
 
@@ -353,8 +303,8 @@ fn report(tcx: TyCtxt<'_>, proposal: &Proposal<'_>) {
     let shown: Vec<String> =
         candidate.parts.iter().map(|part| format!("`{}`", part.shown)).collect();
     let subject = match candidate.pattern {
-        Pattern::ConsecutiveCalls | Pattern::DivideAndConquer => shown.join(" and "),
-        _ => "the iterations of this loop".into(),
+        Pattern::Loop | Pattern::Map | Pattern::Reduction => "the iterations of this loop".into(),
+        _ => shown.join(" and "),
     };
     match &proposal.refusal {
         Some((text, place)) => {
@@ -370,9 +320,9 @@ fn report(tcx: TyCtxt<'_>, proposal: &Proposal<'_>) {
             let Some((text, _)) = candidate.text(tcx, RUNTIME) else { return };
             let mut warning = tcx.dcx().struct_span_warn(candidate.span, title);
             for part in candidate.parts.iter().filter(|_| candidate.parts.len() > 1) {
-                warning.span_label(part.expr.span, "runs at the same time as the other");
+                warning.span_label(part.span, "runs at the same time as the other");
             }
-            if let Some(assumed) = &proposal.assumed {
+            for assumed in &proposal.assumed {
                 warning.note(format!("assumed: {assumed}"));
             }
             warning.span_suggestion_verbose(

@@ -28,11 +28,25 @@ pub(crate) const MODULE: &str = "__corebeat_trial";
 pub(crate) const RUNTIME: &str = r#"
 #[doc(hidden)] #[allow(warnings)] mod __corebeat_trial {
     extern crate std;
-    use ::core::marker::{Send, Sized, Sync};
-    use ::core::ops::{Fn, FnOnce, Range};
+    use ::core::marker::{PhantomData, Send, Sized, Sync};
+    use ::core::ops::{Drop, Fn, FnOnce, Range};
+    use ::core::option::Option::{self, None, Some};
     use self::std::vec::Vec;
     pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
     where A: FnOnce() -> RA, B: FnOnce() -> RB + Send, RB: Send { (a(), b()) }
+    pub struct Scope<'scope, 'env: 'scope>(
+        PhantomData<&'scope mut &'scope ()>, PhantomData<&'env mut &'env ()>);
+    pub struct Future<'scope, T>(Option<T>, PhantomData<&'scope ()>);
+    pub fn scope<'env, R, F>(body: F) -> R
+    where F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R {
+        body(&Scope(PhantomData, PhantomData)) }
+    impl<'scope, 'env> Scope<'scope, 'env> {
+        pub fn future<F, T>(&'scope self, f: F) -> Future<'scope, T>
+        where F: FnOnce() -> T + Send + 'scope, T: Send + 'scope {
+            Future(Some(f()), PhantomData) } }
+    impl<T> Future<'_, T> { pub fn join(mut self) -> T {
+        match self.0.take() { Some(value) => value, None => loop {} } } }
+    impl<T> Drop for Future<'_, T> { fn drop(&mut self) {} }
     pub trait Split: Sized { type Item; fn one(self) -> Self::Item { loop {} } }
     impl<'a, T: Sync> Split for &'a [T] { type Item = &'a T; }
     impl<'a, T: Sync> Split for &'a Vec<T> { type Item = &'a T; }
@@ -40,6 +54,12 @@ pub(crate) const RUNTIME: &str = r#"
     impl<'a, T: Send> Split for &'a mut [T] { type Item = &'a mut T; }
     impl<'a, T: Send> Split for &'a mut Vec<T> { type Item = &'a mut T; }
     impl<'a, T: Send, const N: usize> Split for &'a mut [T; N] { type Item = &'a mut T; }
+    pub struct Chunks<'a, T>(&'a [T]);
+    pub struct ChunksMut<'a, T>(&'a mut [T]);
+    pub fn chunks<T>(items: &[T], size: usize) -> Chunks<'_, T> { Chunks(items) }
+    pub fn chunks_mut<T>(items: &mut [T], size: usize) -> ChunksMut<'_, T> { ChunksMut(items) }
+    impl<'a, T: Sync> Split for Chunks<'a, T> { type Item = &'a [T]; }
+    impl<'a, T: Send> Split for ChunksMut<'a, T> { type Item = &'a mut [T]; }
     pub trait Integer {}
     macro_rules! integers { ($($t:ty)*) => { $(
         impl Split for Range<$t> { type Item = $t; } impl Integer for $t {} )* } }
@@ -52,6 +72,8 @@ pub(crate) const RUNTIME: &str = r#"
     pub fn for_each<I: Split, F: Fn(I::Item) + Sync>(items: I, f: F) { f(items.one()) }
     pub fn sum<I: Split, T: Integer, F: Fn(I::Item) -> T + Sync, A: Fn(T, T) -> T + Sync>(
         first: T, items: I, f: F, add: A) -> T { add(first, f(items.one())) }
+    pub fn reduce<I: Split, T: Send, F: Fn(I::Item) -> T + Sync, O: Fn(T, T) -> T + Sync>(
+        first: T, items: I, f: F, op: O) -> T { op(first, f(items.one())) }
 }
 "#;
 
@@ -86,8 +108,8 @@ pub(crate) struct Verdict {
     pub(crate) reason: Option<String>,
     /// A place that explains the reason: bytes of a changed file.
     pub(crate) place: Option<(PathBuf, u32, u32)>,
-    /// The assumption of the judgement, as a sentence.
-    pub(crate) assumed: Option<String>,
+    /// The assumptions of the judgement, as sentences.
+    pub(crate) assumed: Vec<String>,
 }
 
 impl Plan {
@@ -143,7 +165,11 @@ pub(crate) fn judge(tcx: TyCtxt<'_>, plan: &Plan) -> Vec<Verdict> {
             let terminator = block.terminator();
             let TerminatorKind::Call { func, .. } = &terminator.kind else { continue };
             let ty::FnDef(callee, args) = *func.ty(body, tcx).kind() else { continue };
-            if !callee.is_local() || !graph.path(callee).contains(&format!("::{MODULE}::")) {
+            // The methods of the runtime belong to the judgement of a scope.
+            if !callee.is_local()
+                || !graph.path(callee).contains(&format!("::{MODULE}::"))
+                || tcx.opt_associated_item(callee).is_some()
+            {
                 continue;
             }
             let Some((file, start, _)) = bytes(tcx, terminator.source_info.span) else { continue };
@@ -166,7 +192,9 @@ pub(crate) fn judge(tcx: TyCtxt<'_>, plan: &Plan) -> Vec<Verdict> {
             );
             let (reason, place, assumed) = match verdict {
                 Ok(assumed) => (None, None, assumed),
-                Err(why) => (Some(why.text), why.span.and_then(|span| bytes(tcx, span)), None),
+                Err(why) => {
+                    (Some(why.text), why.span.and_then(|span| bytes(tcx, span)), Vec::new())
+                }
             };
             let verdict = Verdict { number: site.number, reason, place, assumed };
             // Code in a generic context may be judged twice: the refusal counts.

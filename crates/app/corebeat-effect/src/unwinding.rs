@@ -11,10 +11,15 @@
 //! In a program (not a library) all of that code is known: the functions that the functions,
 //! closures, statics and constants of the crate reach. Generic functions are reached with their
 //! type arguments. Code that the analysis cannot follow might do anything.
+//!
+//! The user may promise for a library that its callers do not do these things. Then only its own
+//! code is searched.
 
 use crate::body::summary_of;
 use crate::effect::Kind;
+use crate::fault;
 use crate::graph::Graph;
+use crate::option;
 use crate::summary::Summary;
 use rustc_hir::def::DefKind;
 use rustc_hir::def_id::DefId;
@@ -27,17 +32,23 @@ pub(crate) struct Program {
     pub(crate) observer: Option<String>,
     /// The reason for which there might be a hook of panics.
     pub(crate) hook: Option<String>,
+    /// It is a library: what is not found rests on a promise of the user.
+    pub(crate) is_library: bool,
 }
 
 /// Searches the program. Changes the context of the graph.
 pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
     let tcx = graph.tcx;
-    let all = |text: &str| Program { observer: Some(text.into()), hook: Some(text.into()) };
-    if tcx.entry_fn(()).is_none() {
-        return Program {
-            observer: Some("a caller in another crate may catch the panic".into()),
-            hook: Some("a caller in another crate may set a hook".into()),
-        };
+    let is_library = tcx.entry_fn(()).is_none();
+    let mut program = Program { is_library, ..Program::default() };
+    if is_library {
+        let is_promised = |name| option::is_set(name) || fault::is_planted("library");
+        let may = |promise, text: &str| (!is_promised(promise)).then(|| text.to_owned());
+        program.observer = may(option::NO_CATCH, "a caller in another crate may catch the panic");
+        program.hook = may(option::NO_PANIC_HOOK, "a caller in another crate may set a hook");
+        if program.observer.is_some() && program.hook.is_some() {
+            return program;
+        }
     }
     let mut roots = Vec::new();
     for owner in tcx.mir_keys(()).iter().map(|owner| owner.to_def_id()) {
@@ -50,15 +61,19 @@ pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
         graph.enter(tcx.typeck_root_def_id(main.def_id()));
     }
     let Some(reached) = graph.reached(roots) else {
-        return all("the program is too large for this question");
+        let text = || Some("the program is too large for this question".to_owned());
+        program.observer = program.observer.or_else(text);
+        program.hook = program.hook.or_else(text);
+        return program;
     };
-    let mut program = Program::default();
     for node in reached {
+        // A promise about a library covers the code that the analysis cannot follow.
+        let unknown = if is_library { None } else { opaque(graph, node) };
         if program.observer.is_none() {
-            program.observer = observes(graph, node);
+            program.observer = observes(graph, node).or_else(|| unknown.clone());
         }
         if program.hook.is_none() {
-            program.hook = sets_hook(graph, node);
+            program.hook = sets_hook(graph, node).or(unknown);
         }
     }
     program
@@ -109,7 +124,7 @@ fn sets_hook<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<Stri
         Summary::Effect(Kind::Hook, _) => {
             Some(format!("`{}` is called", graph.tcx.def_path_str(node.def_id())))
         }
-        _ => opaque(graph, node),
+        _ => None,
     }
 }
 
@@ -146,5 +161,5 @@ fn observes<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<Strin
             return Some(format!("the destructor `{}` {}", name(), finding.text));
         }
     }
-    opaque(graph, node)
+    None
 }

@@ -29,31 +29,52 @@ fn cases(kind: &str) -> Vec<PathBuf> {
     cases
 }
 
-/// Arguments for the compiler in the first line of a case: `//@ ARGUMENT..`.
-fn arguments(case: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(case).unwrap();
-    let line = text.lines().next().and_then(|line| line.strip_prefix("//@ ")).unwrap_or_default();
-    let mut arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
-    if !line.contains("--edition") {
-        arguments.push("--edition=2024".into());
+/// What the first line of a case selects: `//@ WORD..`.
+struct Head {
+    /// `lib`: it is analysed as a library. It has a function `main`, and runs as a program.
+    is_library: bool,
+    /// `options=WORDS`: what the user has chosen.
+    options: String,
+    /// Other words are arguments for the compiler.
+    arguments: Vec<String>,
+}
+
+impl Head {
+    fn of(case: &Path) -> Head {
+        let text = std::fs::read_to_string(case).unwrap();
+        let line = text.lines().next().and_then(|line| line.strip_prefix("//@ "));
+        let mut head = Head { is_library: false, options: String::new(), arguments: Vec::new() };
+        for word in line.unwrap_or_default().split_whitespace() {
+            match word.strip_prefix("options=") {
+                Some(options) => head.options = options.into(),
+                None if word == "lib" => head.is_library = true,
+                None => head.arguments.push(word.into()),
+            }
+        }
+        if !head.arguments.iter().any(|word| word.starts_with("--edition")) {
+            head.arguments.push("--edition=2024".into());
+        }
+        head
     }
-    arguments
 }
 
 /// Runs the driver as cargo would, in the folder of the tests.
 fn drive(case: &Path, format: &str, fault: Option<&str>, out: &Path) -> Output {
     let driver = env!("CARGO_BIN_EXE_corebeat-effect");
+    let head = Head::of(case);
     let mut command = Command::new(driver);
     command
         .current_dir(folder().join("tests"))
-        .args([driver, "rustc", "--crate-name", "case", "--crate-type", "bin"])
+        .args([driver, "rustc", "--crate-name", "case", "--crate-type"])
+        .arg(if head.is_library { "lib" } else { "bin" })
         .args(["--emit=metadata", "-Cdebug-assertions=on"])
-        .args(arguments(case))
+        .args(head.arguments)
         .arg(format!("--error-format={format}"))
         .arg("--out-dir")
         .arg(out)
         .arg(case.strip_prefix(folder().join("tests")).unwrap())
         .env("CARGO_PRIMARY_PACKAGE", "1")
+        .env("COREBEAT_EFFECT_OPTIONS", head.options)
         .env_remove("COREBEAT_EFFECT_FAULT");
     if let Some(fault) = fault {
         command.env("COREBEAT_EFFECT_FAULT", fault);
@@ -88,7 +109,7 @@ fn rewritten(case: &Path, fault: Option<&str>, out: &Path) -> (String, usize) {
 
 fn rustc(arguments: &[&str], out: &Path, source: &Path) {
     let output = Command::new("rustc")
-        .args(["--edition=2024", "-Awarnings", "-Cdebug-assertions=on", "-L"])
+        .args(["--edition=2024", "-Awarnings", "-Cdebug-assertions=on", "--cfg=run", "-L"])
         .arg(out)
         .arg("--out-dir")
         .arg(out)
@@ -177,6 +198,11 @@ fn planted_faults_are_detected() {
         ("own_iter_mut", "iter"),
         ("stringify", "macro"),
         ("profile", "profile"),
+        ("library_catch", "library"),
+        ("library_hook", "library"),
+        ("overtake", "overtake"),
+        ("early_drop", "early-drop"),
+        ("product", "associative"),
     ];
     for (name, fault) in faults {
         let case = folder().join("tests/ui/reject").join(name).with_extension("rs");

@@ -10,6 +10,15 @@
 //! if its mean overlap is shorter than [`PAYS_NS`]. It is also switched off if its joins wait for
 //! longer than the closures would have taken in place, because the closures disturb each other.
 //!
+//! A depth that is plain is also *small* if both closures are short: then all joins inside it are
+//! plain without a look at their own records. Times are those of the clock on the wall, so a sample
+//! contains the time for which the system runs another thread instead: some milliseconds, a
+//! thousand times as long as a short closure. Each outer sample contains them as well. Therefore
+//! the mean decides only if it does not depend on the longest [`OUTLIERS`] samples. If it does, the
+//! depth stays parallel for up to [`DOUBTS`] samples. If no more of them are long by then, they were
+//! interrupted. The overlap needs no such rule: it is the time of the shorter closure, and if both
+//! were interrupted, the depth stays parallel for one more window only.
+//!
 //! No decision is final. A depth that was switched off is tried again after [`RETRY_FIRST`], and
 //! later after doubled times. If no depth of a site pays, the whole site is switched off and tried
 //! again in the same way.
@@ -24,6 +33,10 @@ const WINDOW: u32 = 32;
 const FEW: u32 = 8;
 /// The overlap is far too short if it is shorter than this part of [`PAYS_NS`].
 const FAR: u64 = 16;
+/// Samples that may be long because the system has interrupted a closure.
+const OUTLIERS: usize = 4;
+/// Samples after which so many long ones count as interruptions.
+const DOUBTS: u32 = 4 * WINDOW;
 /// Taken jobs in a window before the waits count.
 const TAKEN_MIN: u32 = WINDOW / 4;
 /// Depths with records of their own. Deeper joins share the last one.
@@ -93,6 +106,8 @@ struct Record {
     samples: u32,
     overlap_ns: u64,
     total_ns: u64,
+    /// The longest totals of one sample, the longest one first.
+    longest_ns: [u64; OUTLIERS],
     /// Jobs that the owner ran, and their time.
     own: u32,
     own_ns: u64,
@@ -108,7 +123,13 @@ impl Record {
         self.samples += 1;
         let add = |sum: &mut u64, ns: u64| *sum = sum.saturating_add(ns);
         add(&mut self.overlap_ns, first_ns.min(second_ns));
-        add(&mut self.total_ns, first_ns.saturating_add(second_ns));
+        let mut total_ns = first_ns.saturating_add(second_ns);
+        add(&mut self.total_ns, total_ns);
+        for longest_ns in &mut self.longest_ns {
+            if total_ns > *longest_ns {
+                std::mem::swap(&mut total_ns, longest_ns);
+            }
+        }
         match idle_ns {
             None => {
                 self.own += 1;
@@ -140,17 +161,32 @@ impl Record {
         self.overlap_ns < ns.saturating_mul(self.samples.into())
     }
 
-    /// Whether both closures are short.
-    fn is_small(&self) -> bool {
-        self.total_ns < u64::from(self.samples).saturating_mul(2 * PAYS_NS)
+    /// Whether both closures are short, if so many of the longest samples do not count.
+    fn is_small_without(&self, outliers: usize) -> bool {
+        let others = u64::from(self.samples).saturating_sub(outliers as u64);
+        let longest_ns =
+            self.longest_ns[..outliers].iter().fold(0, |a: u64, b| a.saturating_add(*b));
+        self.total_ns.saturating_sub(longest_ns) < others.saturating_mul(2 * PAYS_NS)
     }
 
-    fn is_plain(&self) -> bool {
+    /// Whether the samples speak against joins in parallel.
+    fn is_against(&self) -> bool {
         match self.samples {
             WINDOW.. => self.is_short(PAYS_NS) || self.waits_too_long(),
             FEW.. => self.is_short(PAYS_NS / FAR),
             _ => false,
         }
+    }
+
+    /// Whether both closures are short; `None` if a few samples contradict all others.
+    fn is_small(&self) -> Option<bool> {
+        if self.is_small_without(0) {
+            return Some(true);
+        }
+        if !self.is_small_without(OUTLIERS) {
+            return Some(false);
+        }
+        (self.samples >= DOUBTS).then_some(true)
     }
 }
 
@@ -161,8 +197,8 @@ impl Control {
         let bit = depth_bit(depth as u32);
         let record = &mut self.depths[depth];
         record.add(sample);
-        if record.is_plain() {
-            let is_small = record.is_small();
+        if record.is_against() {
+            let Some(is_small) = record.is_small() else { return Verdict::Parallel };
             *record = Record::default();
             self.paying &= !bit;
             return Verdict::Plain { is_small, retry: retry_after(&mut self.refusals[depth]) };
@@ -231,6 +267,87 @@ mod tests {
     fn long_closure_beside_a_short_one_is_not_small() {
         let one_sided = own(1_000_000, 100);
         assert_eq!(run(&mut Control::default(), one_sided, 100), Some((FEW, false)));
+    }
+
+    #[test]
+    fn interrupted_closures_do_not_make_a_depth_large() {
+        let interrupted = |control: &mut Control, places: &[u32]| {
+            (0..DOUBTS).find_map(|n| {
+                let first_ns = if places.contains(&n) { 20_000_000 } else { 100 };
+                match control.record(0, own(first_ns, 100)) {
+                    Verdict::Plain { is_small, .. } => Some((n + 1, is_small)),
+                    Verdict::Parallel => None,
+                }
+            })
+        };
+        assert_eq!(interrupted(&mut Control::default(), &[9]), Some((FEW, true)));
+        // The first samples do not decide, because a few of them contradict the others.
+        assert_eq!(interrupted(&mut Control::default(), &[0]), Some((DOUBTS, true)));
+        assert_eq!(interrupted(&mut Control::default(), &[0, 5, 20, 100]), Some((DOUBTS, true)));
+        // Calls that are long more often are no interruptions: joins inside them may pay.
+        let often = interrupted(&mut Control::default(), &[5, 16, 28, 60, 70]);
+        assert_eq!(often, Some((71, false)));
+    }
+
+    /// Fibonacci numbers by their definition: 2 ns for a call, and a sample for each join of depths
+    /// that are not plain, as the sites take them. One interruption delays all open samples.
+    fn deepest_slow_depth(interrupted_join: u32) -> Option<usize> {
+        struct Run {
+            control: Control,
+            plain: u32,
+            small: u32,
+            now_ns: u64,
+            joins: u32,
+            interrupted_join: u32,
+        }
+        fn call(run: &mut Run, n: u32, depth: u32) {
+            run.now_ns += 2;
+            if n < 2 {
+                return;
+            }
+            let bit = depth_bit(depth);
+            if run.plain & run.small & bit != 0 {
+                // Joins inside are plain: about the golden ratio to the power of n calls.
+                run.now_ns += 2 * 1.618f64.powi(n as i32) as u64;
+                return;
+            }
+            let is_parallel = run.plain & bit == 0;
+            run.joins += u32::from(is_parallel);
+            let start_ns = run.now_ns;
+            call(run, n - 1, depth + 1);
+            if is_parallel && run.joins >= run.interrupted_join {
+                run.interrupted_join = u32::MAX;
+                run.now_ns += 10_000_000;
+            }
+            let middle_ns = run.now_ns;
+            call(run, n - 2, depth + 1);
+            if is_parallel {
+                let sample = own(middle_ns - start_ns, run.now_ns - middle_ns);
+                if let Verdict::Plain { is_small, .. } = run.control.record(depth as usize, sample)
+                {
+                    run.plain |= bit;
+                    run.small |= if is_small { bit } else { 0 };
+                }
+            }
+        }
+        let control = Control::default();
+        let (plain, small, now_ns, joins) = (0, 0, 0, 0);
+        let mut run = Run { control, plain, small, now_ns, joins, interrupted_join };
+        call(&mut run, 30, 0);
+        // Depths that are plain, and whose calls look at their records each time.
+        let slow = run.plain & !run.small;
+        (slow != 0).then(|| 31 - slow.leading_zeros() as usize)
+    }
+
+    #[test]
+    fn recursion_has_no_slow_leaves_after_an_interruption() {
+        // Closures of the depths 0 to 10 take longer than 20 us.
+        let slow = deepest_slow_depth(u32::MAX);
+        assert!(slow.is_none_or(|depth| depth <= 10), "{slow:?}");
+        for interrupted_join in 1..200 {
+            let slow = deepest_slow_depth(interrupted_join);
+            assert!(slow.is_none_or(|depth| depth <= 10), "{interrupted_join}: {slow:?}");
+        }
     }
 
     #[test]

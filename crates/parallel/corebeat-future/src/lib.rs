@@ -81,7 +81,10 @@
 //!    `panics_in_more_futures_than_workers_end`).
 //! 6. A site that does not pay becomes plain calls (`fine_site_is_switched_off`); one that pays
 //!    does not (`long_overlaps_stay_parallel`, and the other tests of `control`). No decision is
-//!    final (`depth_is_tried_again_beside_one_that_pays`).
+//!    final (`depth_is_tried_again_beside_one_that_pays`). In a recursion the leaves become calls
+//!    without records, also if the system interrupts closures
+//!    (`recursion_has_no_slow_leaves_after_an_interruption`,
+//!    `calls_inside_a_plain_call_are_deeper_or_small`).
 //! 7. A helper has at least as much stack as the caller
 //!    (`helpers_have_as_much_stack_as_the_caller`).
 //! 8. Equal seeds lead to equal orders (`program_under_a_seed_repeats_its_order`).

@@ -97,26 +97,38 @@ pub(crate) enum Way {
     Parallel(Rc<Context>, &'static Site),
 }
 
-/// A plain call; joins inside it are plain as well if it is small.
-pub(crate) struct PlainCall {
-    is_small: bool,
+/// A plain call.
+pub(crate) enum PlainCall {
+    /// The site has no records here.
+    Unknown,
+    /// Joins inside the call are plain as well.
+    Small,
+    /// Joins inside the call have the records of the next depth, as inside a parallel call. With
+    /// those of this depth, no call inside could be a small one.
+    Large { context: Rc<Context>, depth: u32 },
 }
 
 impl PlainCall {
-    fn begin(is_small: bool) -> PlainCall {
-        if is_small {
-            SMALL.set(SMALL.get() + 1);
-        }
-        PlainCall { is_small }
+    fn small() -> PlainCall {
+        SMALL.set(SMALL.get() + 1);
+        PlainCall::Small
+    }
+
+    fn large(context: Rc<Context>) -> PlainCall {
+        let depth = context.depth();
+        context.set_depth(depth + 1);
+        PlainCall::Large { context, depth }
     }
 }
 
 impl Drop for PlainCall {
     fn drop(&mut self) {
-        if self.is_small {
+        match self {
+            PlainCall::Unknown => {}
             // A task of LPEL does not change its thread, so this is the same counter. While the
             // call is suspended, the joins of other tasks of the worker are plain, too.
-            SMALL.set(SMALL.get() - 1);
+            PlainCall::Small => SMALL.set(SMALL.get() - 1),
+            PlainCall::Large { context, depth } => context.set_depth(*depth),
         }
     }
 }
@@ -129,12 +141,12 @@ pub(crate) fn way(place: &'static Location<'static>) -> Way {
             let on = find(place).filter(|site| site.is_off.load(Ordering::Relaxed) == 0);
             on.map(Site::set_off);
         }
-        return Way::Plain(PlainCall::begin(false));
+        return Way::Plain(PlainCall::Unknown);
     };
-    let Some(site) = find(place) else { return Way::Plain(PlainCall::begin(false)) };
+    let Some(site) = find(place) else { return Way::Plain(PlainCall::Unknown) };
     // For sites whose word is not in the first slot. Relaxed: a hint.
     if site.is_off.load(Ordering::Relaxed) > 0 {
-        return Way::Plain(PlainCall::begin(false));
+        return Way::Plain(PlainCall::Unknown);
     }
     if context.baton().is_none() {
         let bit = depth_bit(context.depth());
@@ -144,7 +156,8 @@ pub(crate) fn way(place: &'static Location<'static>) -> Way {
         }
         if site.plain.load(Ordering::Relaxed) & bit != 0 {
             let is_small = site.small.load(Ordering::Relaxed) & bit != 0;
-            return Way::Plain(PlainCall::begin(is_small));
+            let call = if is_small { PlainCall::small() } else { PlainCall::large(context) };
+            return Way::Plain(call);
         }
     }
     Way::Parallel(context, site)
@@ -362,4 +375,30 @@ pub fn sites() -> Vec<SiteReport> {
         is_off: site.is_off.load(Ordering::Relaxed) > 0,
     };
     locked(&REGISTRY).iter().map(report).collect()
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use std::sync::Arc;
+
+    #[test]
+    fn calls_inside_a_plain_call_are_deeper_or_small() {
+        let pool = Arc::new(Pool::new(2, None));
+        let context = context::helper(&pool, usize::MAX).unwrap();
+        let place = Location::caller();
+        let Way::Parallel(_, site) = way(place) else { panic!("nothing is known of the site") };
+        site.plain.fetch_or(depth_bit(0) | depth_bit(1), Ordering::Relaxed);
+        site.small.fetch_or(depth_bit(1), Ordering::Relaxed);
+        let Way::Plain(outer) = way(place) else { panic!("depth 0 is plain") };
+        assert_eq!((context.depth(), is_plain(place)), (1, false));
+        let Way::Plain(inner) = way(place) else { panic!("depth 1 is plain") };
+        assert!(is_plain(place), "depth 1 is small");
+        drop(inner);
+        assert!(!is_plain(place));
+        drop(outer);
+        assert_eq!(context.depth(), 0);
+    }
 }

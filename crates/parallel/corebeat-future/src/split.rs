@@ -136,7 +136,7 @@ pub struct ChunksMut<'a, T> {
 ///
 /// If `size` is 0.
 pub fn chunks<T>(items: &[T], size: usize) -> Chunks<'_, T> {
-    assert!(size > 0, "a chunk has at least one item");
+    assert!(size > 0, "chunk size must be non-zero");
     Chunks { items, size }
 }
 
@@ -146,7 +146,7 @@ pub fn chunks<T>(items: &[T], size: usize) -> Chunks<'_, T> {
 ///
 /// If `size` is 0.
 pub fn chunks_mut<T>(items: &mut [T], size: usize) -> ChunksMut<'_, T> {
-    assert!(size > 0, "a chunk has at least one item");
+    assert!(size > 0, "chunk size must be non-zero");
     ChunksMut { items, size }
 }
 

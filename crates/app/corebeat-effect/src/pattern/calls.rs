@@ -11,13 +11,13 @@ use rustc_hir::{Block, Expr, ExprKind, MatchSource, Pat, PatKind, Stmt, StmtKind
 use rustc_span::Span;
 
 /// A statement that consists of a call.
-struct Statement<'tcx> {
-    span: Span,
+pub(super) struct Statement<'tcx> {
+    pub(super) span: Span,
     /// The pattern and the type of a `let`.
-    binding: Option<(&'tcx Pat<'tcx>, Option<Span>)>,
-    call: &'tcx Expr<'tcx>,
+    pub(super) binding: Option<(&'tcx Pat<'tcx>, Option<Span>)>,
+    pub(super) call: &'tcx Expr<'tcx>,
     /// The whole of `call?`.
-    tried: Option<Span>,
+    pub(super) tried: Option<Span>,
 }
 
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, block: &'tcx Block<'tcx>) {
@@ -35,7 +35,10 @@ pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, block: &'tcx Block<'tcx>
 }
 
 /// The statement as a call, if it is one.
-fn read<'tcx>(finder: &Finder<'_, 'tcx>, statement: &'tcx Stmt<'tcx>) -> Option<Statement<'tcx>> {
+pub(super) fn read<'tcx>(
+    finder: &Finder<'_, 'tcx>,
+    statement: &'tcx Stmt<'tcx>,
+) -> Option<Statement<'tcx>> {
     let attributes = finder.tcx.hir_attrs(statement.hir_id);
     if statement.span.from_expansion() || !attributes.is_empty() {
         return None;
@@ -77,7 +80,7 @@ fn read<'tcx>(finder: &Finder<'_, 'tcx>, statement: &'tcx Stmt<'tcx>) -> Option<
 }
 
 /// Whether a pattern moves the whole value to variables.
-fn names_all(pat: &Pat<'_>) -> bool {
+pub(super) fn names_all(pat: &Pat<'_>) -> bool {
     match pat.kind {
         PatKind::Binding(mode, _, _, None) => mode.0 == rustc_hir::ByRef::No,
         PatKind::Tuple(parts, rest) => rest.as_opt_usize().is_none() && parts.iter().all(names_all),

@@ -2,23 +2,34 @@
 //!
 //! - `for x in v.iter_mut() { .. }` and `for x in &mut v { .. }` become `for_each(&mut v, |x| ..)`.
 //! - `v.iter().map(f).collect()` into a vector becomes `map(&v, f)`, also over a range of integers.
-//! - `v.iter().map(f).sum()` of integers becomes `sum(0, &v, f, |a, b| a + b)`: the runtime adds in
-//!   the order of the loop, so that overflow is found where the loop finds it.
+//! - `chunks` and `chunks_mut` of slices in place of `iter` and `iter_mut`.
+//! - Reductions: see [`reduction`].
 
-use super::{Finder, exit, written};
+use super::{Finder, exit, reduction, written};
 use crate::candidate::{Candidate, Pattern, Piece};
 use rustc_hir::def::DefKind;
 use rustc_hir::{BorrowKind, Expr, ExprKind, LoopSource, MatchSource, Mutability, Pat, PatKind};
 use rustc_hir::{StmtKind, StructTailExpr};
 use rustc_middle::ty::{self, Ty};
+use rustc_span::Span;
 
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) {
-    let candidate = for_loop(finder, expr).or_else(|| chain(finder, expr));
+    let candidate = match read(expr) {
+        Some(whole) => reduction::for_loop(finder, &whole).or_else(|| for_loop(finder, &whole)),
+        None => reduction::chain(finder, expr).or_else(|| chain(finder, expr)),
+    };
     finder.found.extend(candidate);
 }
 
 /// `for pat in iterator { body }`
-fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Candidate<'tcx>> {
+pub(super) struct For<'tcx> {
+    pub(super) span: Span,
+    pub(super) pat: &'tcx Pat<'tcx>,
+    pub(super) iterator: &'tcx Expr<'tcx>,
+    pub(super) body: &'tcx Expr<'tcx>,
+}
+
+fn read<'tcx>(expr: &'tcx Expr<'tcx>) -> Option<For<'tcx>> {
     let ExprKind::Match(into, [arm], MatchSource::ForLoopDesugar) = expr.kind else { return None };
     let ExprKind::Call(_, [iterator]) = into.kind else { return None };
     let ExprKind::Loop(block, None, LoopSource::ForLoop, _) = arm.body.kind else { return None };
@@ -34,17 +45,14 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
     if iterator.span.from_expansion() || pat.span.from_expansion() {
         return None;
     }
-    let span = written(expr.span)?;
-    let items = match iterator.kind {
-        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, iterator, "iter_mut") => {
-            slice(finder, of, Mutability::Mut)?
-        }
-        ExprKind::AddrOf(BorrowKind::Ref, Mutability::Mut, of) => {
-            slice(finder, of, Mutability::Mut)?
-        }
-        _ => return None,
-    };
-    let against = exit(some.body).map(|(reason, span)| (format!("an iteration {reason}"), span));
+    Some(For { span: written(expr.span)?, pat, iterator, body: some.body })
+}
+
+/// A loop that changes its elements.
+fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, whole: &For<'tcx>) -> Option<Candidate<'tcx>> {
+    let For { span, pat, iterator, body } = *whole;
+    let items = changed_items(finder, iterator)?;
+    let against = exit(body).map(|(reason, span)| (format!("an iteration {reason}"), span));
     let text = |text: &str| Piece::Text(text.to_owned());
     let pieces = vec![Piece::Runtime, text("::for_each(")]
         .into_iter()
@@ -53,7 +61,7 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
             text(", |"),
             Piece::Source(pat.span),
             text("| "),
-            Piece::Source(some.body.span),
+            Piece::Source(body.span),
             text(");"),
         ])
         .collect();
@@ -62,10 +70,66 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<C
         owner: finder.owner,
         span,
         pieces,
-        parts: vec![finder.part(some.body)],
+        parts: vec![finder.part(body)],
         is_expression: false,
         against,
     })
+}
+
+/// The elements of a slice, or parts of it, to change them.
+fn changed_items<'tcx>(
+    finder: &Finder<'_, 'tcx>,
+    iterator: &'tcx Expr<'tcx>,
+) -> Option<Vec<Piece>> {
+    match iterator.kind {
+        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, iterator, "iter_mut") => {
+            slice(finder, of, Mutability::Mut)
+        }
+        ExprKind::MethodCall(_, of, [size], _) if is_of_slice(finder, iterator, "chunks_mut") => {
+            chunks("chunks_mut", slice(finder, of, Mutability::Mut)?, size)
+        }
+        ExprKind::AddrOf(BorrowKind::Ref, Mutability::Mut, of) => {
+            slice(finder, of, Mutability::Mut)
+        }
+        _ => None,
+    }
+}
+
+/// The elements of a slice, parts of it, or a range of integers, without a change.
+pub(super) fn items<'tcx>(
+    finder: &Finder<'_, 'tcx>,
+    iterator: &'tcx Expr<'tcx>,
+) -> Option<Vec<Piece>> {
+    match iterator.kind {
+        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, iterator, "iter") => {
+            slice(finder, of, Mutability::Not)
+        }
+        ExprKind::MethodCall(_, of, [size], _) if is_of_slice(finder, iterator, "chunks") => {
+            chunks("chunks", slice(finder, of, Mutability::Not)?, size)
+        }
+        ExprKind::AddrOf(BorrowKind::Ref, Mutability::Not, of) => {
+            slice(finder, of, Mutability::Not)
+        }
+        // A reference to a list, which a `for` or an adapter takes.
+        ExprKind::Path(_) => match *finder.typeck.expr_ty(iterator).kind() {
+            ty::Ref(_, inner, Mutability::Not) if is_list(finder, inner) => {
+                slice(finder, iterator, Mutability::Not)
+            }
+            _ => None,
+        },
+        _ => range(finder, iterator),
+    }
+}
+
+/// Parts of a slice, with the same panic if their size is 0.
+fn chunks(name: &str, of: Vec<Piece>, size: &Expr<'_>) -> Option<Vec<Piece>> {
+    if size.span.from_expansion() {
+        return None;
+    }
+    let mut pieces = vec![Piece::Runtime, Piece::Text(format!("::{name}("))];
+    pieces.extend(of);
+    pieces.extend([Piece::Text(", ".into()), Piece::Source(size.span), Piece::Text(")".into())]);
+    Some(pieces)
 }
 
 /// The pattern in `Some(pattern)`.
@@ -120,40 +184,21 @@ fn is_list<'tcx>(finder: &Finder<'_, 'tcx>, ty: Ty<'tcx>) -> bool {
     }
 }
 
-/// `items.map(f).collect()` and `items.map(f).sum()`.
+/// `items.map(f).collect()` into a vector.
 fn chain<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Candidate<'tcx>> {
-    let ExprKind::MethodCall(end, mapped, [], _) = expr.kind else { return None };
-    let ExprKind::MethodCall(name, items, [function], _) = mapped.kind else { return None };
-    if name.ident.as_str() != "map" || !is_iterator(finder, mapped) || !is_iterator(finder, expr) {
+    let ExprKind::MethodCall(end, source, [], _) = expr.kind else { return None };
+    let ty = finder.typeck.expr_ty(expr);
+    let is_vector = matches!(ty.kind(), ty::Adt(..)) && is_list(finder, ty);
+    if end.ident.as_str() != "collect" || !is_iterator(finder, expr) || !is_vector {
         return None;
     }
-    let items = match items.kind {
-        ExprKind::MethodCall(_, of, [], _) if is_of_slice(finder, items, "iter") => {
-            slice(finder, of, Mutability::Not)?
-        }
-        _ => range(finder, items)?,
-    };
-    let ty = finder.typeck.expr_ty(expr);
+    let (items, function, body) = mapped(finder, source)?;
     let text = |text: &str| Piece::Text(text.to_owned());
-    let (pattern, before, after) = match end.ident.as_str() {
-        "collect" if matches!(ty.kind(), ty::Adt(..)) && is_list(finder, ty) => {
-            (Pattern::Map, "::map(", ")")
-        }
-        "sum" if ty.is_integral() && result(finder, function) == Some(ty) => {
-            (Pattern::Reduction, "::sum(0, ", ", |a, b| a + b)")
-        }
-        _ => return None,
-    };
-    let body = match function.kind {
-        ExprKind::Closure(closure) => finder.tcx.hir_body(closure.body).value,
-        ExprKind::Path(_) => function,
-        _ => return None,
-    };
-    let mut pieces = vec![Piece::Runtime, text(before)];
+    let mut pieces = vec![Piece::Runtime, text("::map(")];
     pieces.extend(items);
-    pieces.extend([text(", "), Piece::Source(function.span), text(after)]);
+    pieces.extend([text(", "), Piece::Source(function.span), text(")")]);
     Some(Candidate {
-        pattern,
+        pattern: Pattern::Map,
         owner: finder.owner,
         span: expr.span,
         pieces,
@@ -163,8 +208,25 @@ fn chain<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Cand
     })
 }
 
+/// `items.map(function)`: the items, the function and its body.
+pub(super) fn mapped<'tcx>(
+    finder: &Finder<'_, 'tcx>,
+    mapped: &'tcx Expr<'tcx>,
+) -> Option<(Vec<Piece>, &'tcx Expr<'tcx>, &'tcx Expr<'tcx>)> {
+    let ExprKind::MethodCall(name, source, [function], _) = mapped.kind else { return None };
+    if name.ident.as_str() != "map" || !is_iterator(finder, mapped) {
+        return None;
+    }
+    let body = match function.kind {
+        ExprKind::Closure(closure) => finder.tcx.hir_body(closure.body).value,
+        ExprKind::Path(_) => function,
+        _ => return None,
+    };
+    Some((items(finder, source)?, function, body))
+}
+
 /// The type of the results of a function.
-fn result<'tcx>(finder: &Finder<'_, 'tcx>, function: &Expr<'_>) -> Option<Ty<'tcx>> {
+pub(super) fn result<'tcx>(finder: &Finder<'_, 'tcx>, function: &Expr<'_>) -> Option<Ty<'tcx>> {
     let output = match *finder.typeck.expr_ty(function).kind() {
         ty::Closure(_, args) => args.as_closure().sig().output(),
         ty::FnDef(def, args) => {
@@ -176,7 +238,7 @@ fn result<'tcx>(finder: &Finder<'_, 'tcx>, function: &Expr<'_>) -> Option<Ty<'tc
 }
 
 /// Whether a method is one of `Iterator`.
-fn is_iterator(finder: &Finder<'_, '_>, call: &Expr<'_>) -> bool {
+pub(super) fn is_iterator(finder: &Finder<'_, '_>, call: &Expr<'_>) -> bool {
     finder
         .typeck
         .type_dependent_def_id(call.hir_id)

@@ -7,19 +7,39 @@
 use rustc_hir::def_id::LocalDefId;
 use rustc_lexer::{FrontmatterAllowed, TokenKind};
 use rustc_middle::ty::TyCtxt;
-use rustc_span::{BytePos, ExpnId, Span};
+use rustc_span::{BytePos, ExpnId, ExpnKind, MacroKind, Span, Symbol};
 use std::collections::HashMap;
 
-/// Whether a macro, an attribute or `include!` has made this item, or a module around it.
-pub(super) fn has_made(tcx: TyCtxt<'_>, owner: LocalDefId) -> bool {
+/// What has made an item, or a module around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maker {
+    Person,
+    /// `include!`, of a file that a person or a build script has written.
+    Include,
+    /// Another macro, or an attribute.
+    Macro,
+}
+
+/// What has made this item.
+pub(super) fn maker(tcx: TyCtxt<'_>, owner: LocalDefId) -> Maker {
+    let mut maker = Maker::Person;
     let mut at = Some(owner.to_def_id());
     while let Some(def) = at {
-        if tcx.expn_that_defined(def) != ExpnId::root() {
-            return true;
+        let made_by = tcx.expn_that_defined(def);
+        if made_by != ExpnId::root() {
+            let include = Symbol::intern("include");
+            match made_by.expn_data().kind {
+                ExpnKind::Macro(MacroKind::Bang, name) if name == include => {
+                    maker = Maker::Include;
+                }
+                // The body of an asynchronous function.
+                ExpnKind::Desugaring(_) => {}
+                _ => return Maker::Macro,
+            }
         }
         at = tcx.opt_parent(def);
     }
-    false
+    maker
 }
 
 /// The arguments of macros in files, found on demand.

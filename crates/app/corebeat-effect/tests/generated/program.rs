@@ -188,7 +188,7 @@ fn program(random: &mut Random, text: &mut String, class: Option<&str>) {
     text.push_str("    let file = File::open(crate::DATA).unwrap();\n");
     text.push_str("    let kept = Kept(Rc::new(1));\n");
     for number in 0..2 + random.below(3) {
-        statement(random, text, &functions, number);
+        statement(random, text, &functions, number, (&list, purity));
     }
     text.push_str(
         "    Ok(sum.wrapping_add(va.iter().chain(&*vb).fold(0, |a, b| a * 3 % 1_000_003 + b)))\n}
@@ -295,7 +295,102 @@ fn call(random: &mut Random, functions: &[Kind]) -> (String, bool) {
     }
 }
 
-fn statement(random: &mut Random, text: &mut String, functions: &[Kind], number: usize) {
+/// A block of type `u64` with a loop of its own, and effects.
+fn inline(random: &mut Random, text: &mut String, (list, purity): (&[&str], usize)) {
+    // `return` would leave the function around it.
+    let list: Vec<&str> = list.iter().copied().filter(|e| !e.contains("return")).collect();
+    let purity = if list.is_empty() { usize::MAX } else { purity };
+    writeln!(text, "{{ let mut x = {}u64;", random.below(90)).unwrap();
+    effects(random, text, (&list, purity));
+    text.push_str("    x };\n");
+}
+
+/// Statements between a call and the use of its result, or two groups of statements.
+fn group(
+    random: &mut Random,
+    text: &mut String,
+    functions: &[Kind],
+    number: usize,
+    effects: (&[&str], usize),
+) {
+    let (first, second) = random.pick(&[("va", "vb"), ("vb", "va"), ("va", "va")]);
+    if random.one_in(2) {
+        let (call, may_fail) = call(random, functions);
+        let call = if may_fail { call + ".unwrap_or(5)" } else { call };
+        writeln!(text, "    let g{number} = {call};").unwrap();
+    } else {
+        writeln!(text, "    let mut g{number} = 1u64;").unwrap();
+        writeln!(text, "    for y in {first}.iter() {{").unwrap();
+        writeln!(text, "        g{number} = (g{number} * 7 + twice(0, *y)) % 1009;\n    }}")
+            .unwrap();
+    }
+    if random.one_in(3) {
+        writeln!(text, "    let noisy{number} = Noisy({}).0 + 1;", random.below(9)).unwrap();
+        writeln!(text, "    let held{number} = Noisy(noisy{number});").unwrap();
+    }
+    if random.one_in(2) {
+        write!(text, "    let h{number}: u64 = ").unwrap();
+        inline(random, text, effects);
+    } else {
+        writeln!(text, "    let mut h{number} = 3u64;").unwrap();
+    }
+    if random.one_in(2) {
+        let change = random.pick(&["*y = (*y * 5 + 2) % 89;", "n += twice(0, *y) % 3;"]);
+        writeln!(text, "    let mut n = {}u64;", random.below(5)).unwrap();
+        writeln!(text, "    for y in {second}.iter_mut() {{ {change} }}\n    sum += n;").unwrap();
+    }
+    writeln!(text, "    sum = (sum * 3 + g{number} * 5 + h{number}) % 1_000_003;").unwrap();
+}
+
+/// Loops that combine values.
+fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number: usize) {
+    let vector = random.pick(&["va", "vb"]);
+    let f = functions.iter().position(|kind| *kind == Kind::Number);
+    let value = match f {
+        Some(f) if random.one_in(2) => format!("f{f}(*x)"),
+        _ => "twice(1, *x)".into(),
+    };
+    let change = random.pick(&[
+        "r = r.wrapping_mul(VALUE | 1);",
+        "r = r.wrapping_add(VALUE);",
+        "r = r.max(VALUE);",
+        "r = r.min(VALUE);",
+        "r ^= VALUE;",
+        "r |= VALUE;",
+        "r += VALUE;",
+        "r *= VALUE % 3;",
+        "r = VALUE - r % 2;",
+        "r ^= VALUE + r;",
+        "let y = VALUE; r ^= y * 3;",
+    ]);
+    let change = change.replace("VALUE", &value);
+    let chain = random.pick(&[
+        "map(|x| VALUE).max().unwrap_or(9)",
+        "map(|x| VALUE).min().unwrap_or(9)",
+        "fold(3u64, |r, x| r ^ VALUE)",
+        "fold(3u64, |r, x| r.wrapping_mul(VALUE))",
+        "fold(3u64, |r, x| (r + VALUE) % 1009)",
+        "filter(|x| twice(1, **x) % 2 == 0).count() as u64",
+        "any(|x| VALUE > 50) as u64",
+    ]);
+    if random.one_in(2) {
+        writeln!(text, "    let mut r = {}u64;", random.below(5)).unwrap();
+        writeln!(text, "    for x in {vector}.iter() {{ {change} }}").unwrap();
+        writeln!(text, "    sum = (sum + r % 1_000_003) % 1_000_003;").unwrap();
+    } else {
+        let chain = chain.replace("VALUE", &value);
+        writeln!(text, "    let r{number} = {vector}.iter().{chain};").unwrap();
+        writeln!(text, "    sum = (sum + r{number} % 1_000_003) % 1_000_003;").unwrap();
+    }
+}
+
+fn statement(
+    random: &mut Random,
+    text: &mut String,
+    functions: &[Kind],
+    number: usize,
+    effects: (&[&str], usize),
+) {
     let one = |functions: &[Kind], random: &mut Random| {
         let (call, may_fail) = call(random, functions);
         match may_fail {
@@ -304,7 +399,7 @@ fn statement(random: &mut Random, text: &mut String, functions: &[Kind], number:
         }
     };
     let vector = random.pick(&["va", "vb"]);
-    match random.below(9) {
+    match random.below(15) {
         0..=2 => {
             for letter in ["a", "b", "c"].iter().take(2 + random.below(2)) {
                 let call = one(functions, random);
@@ -343,6 +438,8 @@ fn statement(random: &mut Random, text: &mut String, functions: &[Kind], number:
         }
         7 => writeln!(text, "    for x in {vector}.iter_mut() {{ *x = twice(1, *x) % 50; }}")
             .unwrap(),
+        9..=11 => group(random, text, functions, number, effects),
+        12 | 13 => reduction(random, text, functions, number),
         _ => {
             writeln!(text, "    let s{number}: u64 = {vector}.iter().map(|x| twice(1, *x)).sum();")
                 .unwrap();

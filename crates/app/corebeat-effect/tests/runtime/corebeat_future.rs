@@ -1,5 +1,11 @@
 //! A runtime for tests that reorders as much as a real one may: the second closure of a join runs
-//! on another thread and ends before the first one begins, and loops run from their end.
+//! on another thread and ends before the first one begins, futures run where they are joined, and
+//! loops run from their end.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 
 pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
 where
@@ -10,6 +16,75 @@ where
     let b = std::thread::scope(|scope| scope.spawn(b).join());
     let a = a();
     (a, b.unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
+}
+
+pub struct Scope<'scope, 'env: 'scope>(
+    PhantomData<&'scope mut &'scope ()>,
+    PhantomData<&'env mut &'env ()>,
+    RefCell<Vec<Rc<dyn Run>>>,
+);
+
+trait Run {
+    fn run(&self);
+    fn payload(&self) -> Option<Payload>;
+}
+
+type Payload = Box<dyn std::any::Any + Send>;
+
+struct Job<'scope, T>(
+    RefCell<Option<Box<dyn FnOnce() -> T + Send + 'scope>>>,
+    RefCell<Option<std::thread::Result<T>>>,
+);
+
+impl<T: Send> Run for Job<'_, T> {
+    /// Runs the closure on another thread, once.
+    fn run(&self) {
+        if let Some(f) = self.0.take() {
+            let result = std::thread::scope(|scope| scope.spawn(f).join());
+            self.1.replace(Some(result));
+        }
+    }
+
+    fn payload(&self) -> Option<Payload> {
+        self.1.take().and_then(Result::err)
+    }
+}
+
+pub struct Future<'scope, T>(Rc<Job<'scope, T>>);
+
+/// Runs the futures when they are joined, after the code behind them. Their panics come first.
+pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+    let scope = Scope(PhantomData, PhantomData, RefCell::default());
+    let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+    let jobs = scope.2.take();
+    jobs.iter().for_each(|job| job.run());
+    if let Some(payload) = jobs.iter().find_map(|job| job.payload()) {
+        resume_unwind(payload);
+    }
+    result.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+impl<'scope> Scope<'scope, '_> {
+    pub fn future<F, T>(&'scope self, f: F) -> Future<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let job = Rc::new(Job(RefCell::new(Some(Box::new(f))), RefCell::new(None)));
+        let shared: Rc<dyn Run + 'scope> = job.clone();
+        // SAFETY: the scope runs and drops the job before `'scope` ends.
+        let shared = unsafe { std::mem::transmute::<Rc<dyn Run + 'scope>, Rc<dyn Run>>(shared) };
+        self.2.borrow_mut().push(shared);
+        Future(job)
+    }
+}
+
+impl<T: Send> Future<'_, T> {
+    pub fn join(self) -> T {
+        self.0.run();
+        let result = self.0.1.take().unwrap();
+        result.unwrap_or_else(|payload| resume_unwind(payload))
+    }
 }
 
 pub trait Split {
@@ -45,11 +120,38 @@ impl<'a, T: Send> Split for &'a mut Vec<T> {
     }
 }
 
-impl Split for std::ops::Range<u64> {
-    type Item = u64;
-    fn list(self) -> Vec<u64> {
+impl<'a, T: Sync, const N: usize> Split for &'a [T; N] {
+    type Item = &'a T;
+    fn list(self) -> Vec<&'a T> {
+        self.iter().collect()
+    }
+}
+
+impl<T> Split for std::ops::Range<T>
+where
+    std::ops::Range<T>: Iterator<Item = T>,
+{
+    type Item = T;
+    fn list(self) -> Vec<T> {
         self.collect()
     }
+}
+
+pub struct Parts<I>(I);
+
+impl<I: Iterator> Split for Parts<I> {
+    type Item = I::Item;
+    fn list(self) -> Vec<I::Item> {
+        self.0.collect()
+    }
+}
+
+pub fn chunks<T>(items: &[T], size: usize) -> Parts<std::slice::Chunks<'_, T>> {
+    Parts(items.chunks(size))
+}
+
+pub fn chunks_mut<T>(items: &mut [T], size: usize) -> Parts<std::slice::ChunksMut<'_, T>> {
+    Parts(items.chunks_mut(size))
 }
 
 pub fn map<I: Split, R: Send>(items: I, f: impl Fn(I::Item) -> R + Sync) -> Vec<R> {
@@ -69,4 +171,27 @@ pub fn sum<I: Split, T>(
     add: impl Fn(T, T) -> T + Sync,
 ) -> T {
     items.list().into_iter().map(f).fold(first, add)
+}
+
+/// Computes the values from their end, and combines neighbours.
+pub fn reduce<I: Split, T: Send>(
+    first: T,
+    items: I,
+    f: impl Fn(I::Item) -> T + Sync,
+    op: impl Fn(T, T) -> T + Sync,
+) -> T {
+    let mut values: Vec<T> = items.list().into_iter().rev().map(f).collect();
+    values.reverse();
+    while values.len() > 1 {
+        let mut rest = values.into_iter();
+        let mut next = Vec::new();
+        while let Some(a) = rest.next() {
+            next.push(match rest.next() {
+                Some(b) => op(a, b),
+                None => a,
+            });
+        }
+        values = next;
+    }
+    values.into_iter().fold(first, op)
 }

@@ -26,7 +26,8 @@ fn main() {
     {
         change(x);
     }
+    println!("{c:?} {v:?}");
     let a: u64 = /* COMMENT-LET */ cost(3);
     let b = cost(4);
-    println!("{c:?} {v:?} {a} {b}");
+    println!("{a} {b}");
 }
