@@ -26,6 +26,20 @@ if library == "igraph":
     def run():
         return graph.count_subisomorphisms_vf2(small)
 
+elif library == "rustworkx":
+    import rustworkx
+
+    graph = rustworkx.PyDiGraph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from_no_data(edges)
+    small = rustworkx.PyDiGraph()
+    small.add_nodes_from(names)
+    small.add_edges_from_no_data([(names.index(a), names.index(b)) for a, b in pattern])
+
+    def run():
+        maps = rustworkx.vf2_mapping(graph, small, subgraph=True, induced=False)
+        return sum(1 for _ in maps)
+
 elif library == "duckdb":
     import duckdb
 

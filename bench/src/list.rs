@@ -25,8 +25,8 @@ pub(crate) fn print(session: &Session, benches: impl Iterator<Item = &'static Be
                         Origin::Maven(artifact) => {
                             json!({"program": t.program, "artifact": artifact, "here": here})
                         }
-                        Origin::Python => {
-                            json!({"program": t.program, "module": t.program, "here": here})
+                        Origin::Python(package) => {
+                            json!({"program": t.program, "module": package, "here": here})
                         }
                         Origin::Source(variable) => {
                             json!({"program": t.program, "variable": variable, "here": here})

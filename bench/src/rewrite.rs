@@ -10,7 +10,7 @@ use crate::apart::{self, Case};
 use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
-use crate::tool::{DUCKDB, IGRAPH, KUZU, Tool};
+use crate::tool::{DUCKDB, GRAPHBLAS, IGRAPH, KUZU, RUSTWORKX, Tool};
 use clap::ValueEnum;
 use corebeat_paper::videos::{Choice, PATTERNS, Pattern, RELATED_MAX, Videos};
 use corebeat_rewrite::{
@@ -18,17 +18,21 @@ use corebeat_rewrite::{
     query, run,
 };
 use serde::{Deserialize, Serialize};
+use social::How;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-pub(crate) const BENCHES: [Bench; 3] = [
+#[path = "../../crates/parallel/corebeat-rewrite/tests/social/mod.rs"]
+mod social;
+
+pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "rewrite.match",
         summary: "time to count the matches of patterns of 6 and 7 nodes among 40,000 videos",
-        peers: &["loops by hand", "igraph", "duckdb", "kuzu"],
+        peers: &["loops by hand", "petgraph", "pushout", "igraph", "duckdb", "kuzu", "rustworkx"],
         tools: &MODULES,
         cases: |session| apart::names(&match_cases(session)),
         run: |session| {
@@ -50,15 +54,30 @@ pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "rewrite.update",
         summary: "time until a query is up to date after an edge among related videos has moved",
+        peers: &["new evaluation", "graphblas"],
+        tools: &[GRAPHBLAS],
+        cases: |session| apart::names(&update_cases(session)),
+        run: |session| {
+            session.has(GRAPHBLAS);
+            measure(session, 2, "us/change", &update_cases(session))
+        },
+    },
+    Bench {
+        name: "rewrite.social",
+        summary: "time of the queries of the Transformation Tool Contest 2018, initially and for 20 \
+                  changes",
         peers: &["new evaluation"],
         tools: &[],
-        cases: |session| apart::names(&update_cases(session)),
-        run: |session| measure(session, 2, "us/change", &update_cases(session)),
+        cases: |session| apart::names(&social_cases(session)),
+        run: |session| measure(session, 3, "ms", &social_cases(session)),
     },
 ];
 
 /// Modules of Python that count the same matches.
-const MODULES: [Tool; 3] = [IGRAPH, DUCKDB, KUZU];
+const MODULES: [Tool; 4] = [IGRAPH, DUCKDB, KUZU, RUSTWORKX];
+
+/// Number of videos of the case with few videos.
+const SMALL: u32 = 2000;
 
 /// The seed of the videos.
 const SEED: u64 = 1;
@@ -77,9 +96,13 @@ enum Subject {
     Hand,
     #[value(name = "new evaluation")]
     New,
+    Petgraph,
+    Pushout,
     Igraph,
     Duckdb,
     Kuzu,
+    Rustworkx,
+    Graphblas,
 }
 
 impl Subject {
@@ -88,6 +111,8 @@ impl Subject {
             Subject::Igraph => Some(IGRAPH),
             Subject::Duckdb => Some(DUCKDB),
             Subject::Kuzu => Some(KUZU),
+            Subject::Rustworkx => Some(RUSTWORKX),
+            Subject::Graphblas => Some(GRAPHBLAS),
             _ => None,
         }
     }
@@ -105,35 +130,44 @@ enum Work {
     Sierpinski,
     /// Moves edges, and asks for the videos in most cycles of three.
     Update,
+    /// The first or the second query of the Social Media case: the first evaluation, or those after
+    /// all changes.
+    Social { is_second: bool, is_update: bool },
 }
 
 #[derive(Clone, Copy)]
 struct Load {
     work: Work,
-    /// Number of videos, or of rewrites of triangles.
+    /// Number of videos, or of rewrites of triangles, or the size of the model of the contest.
     size: u32,
 }
 
 fn match_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     let (size, related) = if session.quick { (200, 4) } else { (40_000, RELATED_MAX / 2) };
-    let mut subjects = vec![
+    let subjects = present(&[
         Subject::Corebeat,
         Subject::OneTask,
         Subject::TwoTasks,
         Subject::Hand,
+        Subject::Petgraph,
         Subject::Igraph,
         Subject::Duckdb,
         Subject::Kuzu,
-    ];
-    subjects.retain(|subject| subject.module().is_none_or(|module| module.path().is_some()));
-    let case = |(index, pattern): (usize, &Pattern)| {
-        Case::new(
-            pattern.name,
-            &subjects,
-            Load { work: Work::Match { pattern: index, related }, size },
-        )
-    };
-    PATTERNS.iter().enumerate().map(case).collect()
+    ]);
+    let load = |pattern, size| Load { work: Work::Match { pattern, related }, size };
+    let case =
+        |(index, pattern): (usize, &Pattern)| Case::new(pattern.name, &subjects, load(index, size));
+    // The time of these libraries grows with the square of the number of videos.
+    let slow = [Subject::Corebeat, Subject::Hand, Subject::Pushout, Subject::Rustworkx];
+    let small = load(0, if session.quick { 100 } else { SMALL });
+    let small = Case::new(format!("{}, few videos", PATTERNS[0].name), &present(&slow), small);
+    PATTERNS.iter().enumerate().map(case).chain([small]).collect()
+}
+
+/// The subjects whose modules this machine has.
+fn present(subjects: &[Subject]) -> Vec<Subject> {
+    let has = |subject: &&Subject| subject.module().is_none_or(|module| module.path().is_some());
+    subjects.iter().filter(has).copied().collect()
 }
 
 fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
@@ -148,7 +182,41 @@ fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
 fn update_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     let size = if session.quick { 200 } else { 20_000 };
     let load = Load { work: Work::Update, size };
-    vec![Case::new("cycles", &[Subject::Corebeat, Subject::New], load)]
+    let subjects = present(&[Subject::Corebeat, Subject::New, Subject::Graphblas]);
+    vec![Case::new("cycles", &subjects, load)]
+}
+
+fn social_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let sizes = if session.quick { vec![1] } else { social_sizes() };
+    let works = [(false, false), (false, true), (true, false), (true, true)];
+    let cases = works.into_iter().flat_map(|(is_second, is_update)| {
+        let work = Work::Social { is_second, is_update };
+        sizes.iter().map(move |size| {
+            let query = if is_second { "Q2" } else { "Q1" };
+            let phase = if is_update { "20 changes" } else { "initial" };
+            let subjects = [Subject::Corebeat, Subject::New];
+            let subjects = if is_update { &subjects[..] } else { &subjects[..1] };
+            let load = Load { work, size: *size };
+            Case::new(format!("{query}, size {size}, {phase}"), subjects, load)
+        })
+    });
+    cases.collect()
+}
+
+/// A folder with models of the contest: `COREBEAT_TTC2018`, or that of the tests.
+fn social_folder() -> PathBuf {
+    let own = "../crates/parallel/corebeat-rewrite/tests/data/ttc2018";
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join(own);
+    std::env::var_os("COREBEAT_TTC2018").map_or(own, PathBuf::from)
+}
+
+fn social_sizes() -> Vec<u32> {
+    let entries = std::fs::read_dir(social_folder()).into_iter().flatten().flatten();
+    let models = entries.filter(|entry| entry.path().join("initial.xmi").exists());
+    let mut sizes: Vec<u32> =
+        models.filter_map(|model| model.file_name().to_str()?.parse().ok()).collect();
+    sizes.sort_unstable();
+    sizes
 }
 
 fn measure(
@@ -172,7 +240,8 @@ fn measure(
             };
             let printed = apart::run(command)?;
             let mut checksums = checksums.borrow_mut();
-            let expected = checksums.entry(work).or_insert_with(|| printed.checksum.clone());
+            let expected =
+                checksums.entry((work, size)).or_insert_with(|| printed.checksum.clone());
             if *expected != printed.checksum {
                 return Err(format!("the checksum is {} instead of {expected}", printed.checksum));
             }
@@ -181,23 +250,45 @@ fn measure(
     )
 }
 
-/// The program in Python that counts the matches with this module.
+/// The program in Python that does the work with this module.
 fn python(session: &Session, module: Tool, load: Load) -> Result<Command, String> {
-    let Work::Match { pattern, related } = load.work else {
-        return Err("the module counts matches only".into());
+    let (related, script) = match load.work {
+        Work::Match { related, .. } => (related, "peers/pattern.py"),
+        Work::Update => (RELATED_MAX / 2, "peers/cycles.py"),
+        _ => return Err("the module does not do this work".into()),
     };
-    let edges = session.folder().join(format!("videos-{}-{related}.csv", load.size));
-    if !edges.exists() {
-        let videos = Videos::new(load.size, related, Choice::Even, SEED);
-        let lines: String = videos.edges().map(|(from, to)| format!("{from},{to}\n")).collect();
-        std::fs::write(&edges, lines).map_err(|e| format!("cannot write the edges: {e}"))?;
-    }
-    let pattern = PATTERNS[pattern].edges.iter().map(|(from, to)| format!("{from}-{to}"));
+    let videos = || Videos::new(load.size, related, Choice::Even, SEED);
+    let lines = |pairs: &mut dyn Iterator<Item = (u32, u32)>| -> String {
+        pairs.map(|(from, to)| format!("{from},{to}\n")).collect()
+    };
+    let written = |name: &str, text: &dyn Fn() -> String| {
+        let path = session.folder().join(format!("{name}-{}-{related}.csv", load.size));
+        if !path.exists() {
+            std::fs::write(&path, text()).map_err(|e| format!("cannot write {name}: {e}"))?;
+        }
+        Ok::<_, String>(path)
+    };
+    let edges = written("videos", &|| lines(&mut videos().edges()))?;
     let mut command = Command::new("python3");
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/pattern.py"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
     command.args([module.program.as_ref(), edges.as_os_str()]);
-    command.arg(pattern.collect::<Vec<_>>().join(","));
+    match load.work {
+        Work::Match { pattern, .. } => {
+            let pattern = PATTERNS[pattern].edges.iter().map(|(from, to)| format!("{from}-{to}"));
+            command.arg(pattern.collect::<Vec<_>>().join(","));
+        }
+        _ => {
+            let ends = || lines(&mut moves(load.size).map(|to| (to, to)));
+            command.arg(written("moves", &ends)?);
+        }
+    }
     Ok(command)
+}
+
+/// The new targets of the edges that are moved.
+fn moves(videos: u32) -> impl Iterator<Item = u32> {
+    let mut random = fastrand::Rng::with_seed(2);
+    (0..=MOVES).map(move |_| random.u32(..videos))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -214,7 +305,37 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Open => open(options),
         Work::Sierpinski => sierpinski(options),
         Work::Update => update(options),
+        Work::Social { is_second, is_update } => social(options, is_second, is_update),
     }
+}
+
+/// Evaluates a query of the Social Media case.
+fn social(options: &Options, is_second: bool, is_update: bool) -> Result<(f64, u64), String> {
+    let (folder, size) = (social_folder(), options.size.to_string());
+    let read = |path: PathBuf| {
+        std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
+    };
+    let expected = read(folder.join("expected-results.csv"))?;
+    let mut model = social::Model::read(&folder, &size);
+    let how = if options.subject == Subject::New { How::New(1) } else { How::Live };
+    let (mut initial_ms, mut update_ms) = (0.0, 0.0);
+    for step in 0..=if is_update { 20 } else { 0 } {
+        let changes = match step {
+            0 => String::new(),
+            _ => read(folder.join(&size).join(format!("change{step:02}.csv")))?,
+        };
+        let begin = Instant::now();
+        changes.lines().for_each(|line| model.change(line));
+        let (view, answer) = if is_second { ("Q2", model.q2(how)) } else { ("Q1", model.q1(how)) };
+        let time_ms = begin.elapsed().as_secs_f64() * 1e3;
+        *if step == 0 { &mut initial_ms } else { &mut update_ms } += time_ms;
+        let phase = if step == 0 { "Initial" } else { "Update" };
+        let line = format!("\"{view}\";{size};{step};\"{phase}\";\"{answer}\"");
+        if !expected.lines().any(|expected| expected.trim_end() == line) {
+            return Err(format!("{line} is not expected"));
+        }
+    }
+    Ok((if is_update { update_ms } else { initial_ms }, 0))
 }
 
 impl Options {
@@ -237,6 +358,12 @@ fn count(options: &Options, pattern: &Pattern, related: u32) -> Result<(f64, u64
         let matches = videos.count(pattern);
         return Ok((begin.elapsed().as_secs_f64() * 1e3, matches));
     }
+    if options.subject == Subject::Petgraph {
+        return petgraph(&videos, pattern);
+    }
+    if options.subject == Subject::Pushout {
+        return pushout(&videos, pattern);
+    }
     let mut graph = videos.graph().map_err(|e| e.to_string())?;
     let rule = pattern.counting(&mut graph).map_err(|e| e.to_string())?;
     let begin = Instant::now();
@@ -246,6 +373,45 @@ fn count(options: &Options, pattern: &Pattern, related: u32) -> Result<(f64, u64
         Value::Int(matches) => Ok((time_ms, matches as u64)),
         _ => Err("the count is no integer".into()),
     }
+}
+
+/// The videos and the pattern as graphs of petgraph.
+fn petgraphs(videos: &Videos, pattern: &Pattern) -> [petgraph::Graph<(), ()>; 2] {
+    let names = pattern.nodes();
+    let number = |name: &str| names.iter().position(|own| *own == name).unwrap_or(0) as u32;
+    let small = pattern.edges.iter().map(|(from, to)| (number(from), number(to)));
+    [petgraph::Graph::from_edges(videos.edges()), petgraph::Graph::from_edges(small)]
+}
+
+/// petgraph counts the matches without further edges among their videos. Their number is checked,
+/// and the returned checksum is the number of all matches.
+fn petgraph(videos: &Videos, pattern: &Pattern) -> Result<(f64, u64), String> {
+    let [graph, small] = petgraphs(videos, pattern);
+    let (graph, small) = (&graph, &small);
+    let (mut same_nodes, mut same_edges) = (|_: &(), _: &()| true, |_: &(), _: &()| true);
+    let begin = Instant::now();
+    let found = petgraph::algo::subgraph_isomorphisms_iter(
+        &small,
+        &graph,
+        &mut same_nodes,
+        &mut same_edges,
+    );
+    let found = found.map_or(0, Iterator::count) as u64;
+    let time_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let mut graph = videos.graph().map_err(|e| e.to_string())?;
+    let rule = pattern.counting_induced(&mut graph).map_err(|e| e.to_string())?;
+    let table = query(&mut graph, &rule, &RunOptions::default()).map_err(|e| e.to_string())?;
+    match table.rows[0][0] {
+        Value::Int(induced) if induced as u64 == found => Ok((time_ms, videos.count(pattern))),
+        ref induced => Err(format!("{found} matches instead of {induced}")),
+    }
+}
+
+fn pushout(videos: &Videos, pattern: &Pattern) -> Result<(f64, u64), String> {
+    let [graph, small] = petgraphs(videos, pattern);
+    let begin = Instant::now();
+    let found = pushout::algorithms::vf2::find_mappings(&small, &graph, false).len() as u64;
+    Ok((begin.elapsed().as_secs_f64() * 1e3, found))
 }
 
 /// Opens cycles of three videos until no match of the first pattern is left.
@@ -307,10 +473,9 @@ fn update(options: &Options) -> Result<(f64, u64), String> {
         RETURN a, count(*) AS cycles ORDER BY cycles DESC, a LIMIT 10;";
     let rules = parse_rules("cycles", text, &HashMap::new(), &mut graph);
     let rule = rules.map_err(|e| e.to_string())?.remove(0);
-    let mut random = fastrand::Rng::with_seed(2);
     let edges: Vec<_> = graph.edges().collect();
     let (mut live, mut checksum, mut time_us) = (None, 0, 0.0);
-    for (turn, edge) in edges.into_iter().take(MOVES + 1).enumerate() {
+    for ((turn, edge), target) in edges.into_iter().enumerate().zip(moves(options.size)) {
         let begin = Instant::now();
         let table = match (options.subject, &mut live) {
             (Subject::New, _) => query(&mut graph, &rule, &options.run_options()),
@@ -326,8 +491,8 @@ fn update(options: &Options) -> Result<(f64, u64), String> {
         }
         let (from, _) = graph.ends(edge).ok_or("an edge is missing")?;
         let of = graph.edge_type(edge).ok_or("an edge is missing")?;
-        let to = Node(random.u32(..options.size));
-        let moved = graph.delete_edge(edge).and_then(|()| graph.add_edge(of, from, to));
+        let moved = graph.delete_edge(edge);
+        let moved = moved.and_then(|()| graph.add_edge(of, from, Node(target)));
         moved.map_err(|e| e.to_string())?;
     }
     Ok((time_us / MOVES as f64, checksum))

@@ -34,13 +34,15 @@ pub(crate) enum Origin {
     Maven(&'static str),
     /// Source in the folder that this environment variable names.
     Source(&'static str),
-    /// A module of the `python3` in the path, which pip installs.
-    Python,
+    /// A module of the `python3` in the path, which pip installs from this package.
+    Python(&'static str),
 }
 
-pub(crate) const IGRAPH: Tool = Tool { program: "igraph", origin: Origin::Python };
-pub(crate) const DUCKDB: Tool = Tool { program: "duckdb", origin: Origin::Python };
-pub(crate) const KUZU: Tool = Tool { program: "kuzu", origin: Origin::Python };
+pub(crate) const IGRAPH: Tool = Tool::module("igraph", "igraph");
+pub(crate) const DUCKDB: Tool = Tool::module("duckdb", "duckdb");
+pub(crate) const KUZU: Tool = Tool::module("kuzu", "kuzu");
+pub(crate) const RUSTWORKX: Tool = Tool::module("rustworkx", "rustworkx");
+pub(crate) const GRAPHBLAS: Tool = Tool::module("graphblas", "python-graphblas");
 
 pub(crate) const TOP: Tool = Tool::package("top", "procps");
 pub(crate) const PIDSTAT: Tool = Tool::package("pidstat", "sysstat");
@@ -80,6 +82,10 @@ impl Tool {
         Tool { program, origin: Origin::Package(package) }
     }
 
+    const fn module(program: &'static str, package: &'static str) -> Tool {
+        Tool { program, origin: Origin::Python(package) }
+    }
+
     /// The path of an installed tool.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match self.origin {
@@ -101,7 +107,7 @@ impl Tool {
                 return Some(home.join(".m2/repository").join(self.program))
                     .filter(|jar| jar.is_file());
             }
-            Origin::Python => {
+            Origin::Python(_) => {
                 let find =
                     "import importlib.util as i, sys; print(i.find_spec(sys.argv[1]).origin)";
                 let mut python = Command::new("python3");
@@ -130,7 +136,9 @@ impl Tool {
                     "{name} is missing (mvn dependency:get -Dtransitive=false -Dartifact={artifact})"
                 )
             }
-            Origin::Python => format!("{0} is missing (pip install {0})", self.program),
+            Origin::Python(package) => {
+                format!("{} is missing (pip install {package})", self.program)
+            }
             Origin::Source(variable) => {
                 format!(
                     "{} is missing (set {variable} to the folder with its source)",

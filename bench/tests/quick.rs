@@ -82,7 +82,7 @@ const GROUPS: [&[&str]; 15] = [
     &["stm.trace"],
     &["scoop.collect", "scoop.mark", "scoop.pause", "scoop.leak"],
     &["clustered.counter", "clustered.guard", "clustered.retire", "clustered.server"],
-    &["rewrite.match", "rewrite.exhaust", "rewrite.update"],
+    &["rewrite.match", "rewrite.exhaust", "rewrite.update", "rewrite.social"],
     &["future.gain", "future.fine"],
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
@@ -154,11 +154,16 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
             &["corebeat, not compressed", "corebeat, zstd", "corebeat, untimed", "tracing"]
         }
         "sim.speed" => &["event list alone"],
-        "rewrite.match" => &["corebeat, one task", "corebeat, two tasks", "loops by hand"],
+        "rewrite.match" if case.ends_with("few videos") => &["loops by hand", "pushout"],
+        "rewrite.match" => {
+            &["corebeat, one task", "corebeat, two tasks", "loops by hand", "petgraph"]
+        }
         "rewrite.exhaust" => {
             &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"]
         }
         "rewrite.update" => &["new evaluation"],
+        "rewrite.social" if case.ends_with("initial") => &[],
+        "rewrite.social" => &["new evaluation"],
         "future.gain" if case == "matrix" => &["plain", "rayon"],
         "future.gain" => &["plain", "rayon", "rayon, by hand"],
         "future.fine" => &["plain", "rayon"],

@@ -21,13 +21,16 @@
 //! ```
 //!
 //! The [parts of a statement](syntax) have names, which this crate does not resolve: types and
-//! attributes belong to a graph.
+//! attributes belong to a graph. A [`Schema`] is a declaration of them, which rules are checked
+//! against.
 //!
 //! # Invariants
 //!
 //! 1. A mistake has a position in the text, and states the remedy (`mistakes_name_their_place`, a
 //!    test of corebeat-rewrite).
-//! 2. No text makes the parser panic or recurse without bound (`damaged_rules_do_not_panic`, a test
+//! 2. Rules that a [`Schema`] accepts have types and attributes of the schema only
+//!    (`rules_use_types_and_attributes_of_the_schema_only`).
+//! 3. No text makes the parser panic or recurse without bound (`damaged_rules_do_not_panic`, a test
 //!    of corebeat-rewrite).
 //!
 //! # Failure
@@ -36,10 +39,12 @@
 
 mod lexer;
 mod parser;
+mod schema;
 mod scope;
 pub mod syntax;
 
 pub use parser::{Mistake, PATH_MAX, expression, patterns, results, statements};
+pub use schema::Schema;
 
 use syntax::At;
 

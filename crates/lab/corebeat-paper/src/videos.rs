@@ -249,6 +249,20 @@ impl Pattern {
         self.rule().returns("count(*)").build(graph)
     }
 
+    /// A query that counts the matches whose videos have no further edges.
+    ///
+    /// # Errors
+    /// [`Error::Rule`] if the graph has no videos.
+    pub fn counting_induced(&self, graph: &mut Graph) -> Result<Rule, Error> {
+        let nodes = self.nodes();
+        let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)));
+        let further = pairs.filter(|pair| pair.0 != pair.1 && !self.edges.contains(pair));
+        let rule = further.fold(self.rule(), |rule, (from, to)| {
+            rule.unless(&format!("({from})-[:RELATED]->({to})"))
+        });
+        rule.returns("count(*)").build(graph)
+    }
+
     /// A rule that opens the cycle of a match: it deletes the first edge.
     ///
     /// # Errors

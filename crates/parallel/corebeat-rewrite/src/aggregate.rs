@@ -23,6 +23,13 @@ pub(crate) struct Accumulator {
     values: HashMap<KeyPart, u64>,
 }
 
+impl Accumulator {
+    /// Adds values that are not null, for a function that only counts.
+    pub(crate) fn count_more(&mut self, values: u64) {
+        self.count += values;
+    }
+}
+
 /// A group's aggregates, with what their functions require.
 #[derive(Clone, Copy)]
 pub(crate) struct Aggregator<'a> {

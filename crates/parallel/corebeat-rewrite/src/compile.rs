@@ -135,7 +135,21 @@ pub(crate) fn compile(
     };
     let Compiler { slots, exists, .. } = compiler;
     let symmetry = Symmetry::default();
-    Ok(Rule { name, matching, semantics, slots, main, optional, exists, changes, output, symmetry })
+    let mut rule = Rule {
+        name,
+        matching,
+        semantics,
+        slots,
+        main,
+        optional,
+        exists,
+        changes,
+        written: 0,
+        output,
+        symmetry,
+    };
+    rule.written = rule.written_slots().fold(0, |bits, slot| bits | 1 << slot);
+    Ok(rule)
 }
 
 /// Edges are deleted before nodes, and everything else happens before.

@@ -52,8 +52,9 @@
 //!   ([`read_gxl`]) and models of EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs,
 //!   GraphML, GXL, drawings for Graphviz ([`write_dot`]) and pictures ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
-//!   statistics of the graph, and again when the graph has doubled or halved. [`explain`] prints
-//!   it.
+//!   statistics of the graph, and again when the elements of the graph or of a type have doubled or
+//!   halved (`a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled`). [`explain`]
+//!   prints it.
 //! - [`run`] applies rules in the order of a [`Control`], each as [`Apply`] states. With several
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
@@ -170,8 +171,9 @@ pub use value::Value;
 /// A text with rules, which is checked when the program is compiled.
 ///
 /// The macro returns its text. A mistake in the syntax, or an element that no pattern defines, is
-/// an error of the compiler, which shows the line of the text and a mark below the place. Types,
-/// attributes and parameters belong to a graph: [`parse_rules`] checks them.
+/// an error of the compiler, which shows the line of the text and a mark below the place.
+/// Parameters belong to a graph: [`parse_rules`] checks them. It also checks types and attributes,
+/// unless the macro has a schema.
 ///
 /// ```
 /// use corebeat_rewrite::{Graph, parse_rules, rules};
@@ -181,6 +183,28 @@ pub use value::Value;
 /// let rules = parse_rules("people", text, &HashMap::new(), &mut Graph::new())?;
 /// assert_eq!(rules.len(), 2);
 /// # Ok::<(), corebeat_rewrite::Error>(())
+/// ```
+///
+/// A schema is a text that creates an element of each type, with its attributes. With a schema, a
+/// type or an attribute that the schema lacks is an error of the compiler, also where a rule creates
+/// an element. The values of the attributes have no meaning. Rules in several places share a schema
+/// through a macro:
+///
+/// ```
+/// macro_rules! people {
+///     ($rules:literal) => {
+///         corebeat_rewrite::rules!(
+///             $rules,
+///             schema = "CREATE (:Person {name: ''})-[:KNOWS {since: 0}]->(:Person)"
+///         )
+///     };
+/// }
+///
+/// people!("MATCH (a:Person)-[k:KNOWS]->(b) WHERE k.since < 2000 RETURN a.name, b.name");
+/// ```
+///
+/// ```compile_fail
+/// corebeat_rewrite::rules!("MATCH (a:Persn) RETURN a", schema = "CREATE (:Person)");
 /// ```
 ///
 /// ```compile_fail

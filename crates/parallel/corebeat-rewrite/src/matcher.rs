@@ -32,6 +32,8 @@ pub(crate) struct Matcher<'a> {
     filters: &'a [Ends],
     /// Locked nodes are no part of a match.
     avoid: Option<Avoid<'a>>,
+    /// Number of matches that were not passed to `found`; see [`Matcher::counting_ends`].
+    ends: Option<&'a Cell<u64>>,
 }
 
 /// The nodes at the other ends of the edges with which a step joins two nodes: a filter for the
@@ -50,6 +52,9 @@ pub(crate) struct Ends {
 const ENDS_BITS: usize = 4096;
 /// Longest list of edges in [`Ends`]: more would set most bits.
 const ENDS_MAX: usize = ENDS_BITS / 4;
+
+/// Largest number of nodes with which [`Matcher::count_ends`] compares at once.
+const OTHERS: usize = 8;
 
 /// Number of lists that [`Matcher::fetch_next`] reads.
 const FETCH_MAX: usize = 32;
@@ -113,7 +118,14 @@ fn is_other(binding: &Binding, slots: &[Slot], edge: u32) -> bool {
 impl<'a> Matcher<'a> {
     pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
         let (fault, counts) = (RefCell::new(None), Vec::new());
-        Matcher { store, rule, plan, fault, counts, filters: &[], avoid: None }
+        Matcher { store, rule, plan, fault, counts, filters: &[], avoid: None, ends: None }
+    }
+
+    /// Only counts the matches that differ in the last node of the plan, and does not bind that
+    /// node. For queries whose result is the number of matches.
+    pub(crate) fn counting_ends(mut self, ends: &'a Cell<u64>) -> Matcher<'a> {
+        self.ends = Some(ends);
+        self
     }
 
     /// Filters the nodes of each step by the edges that the next step needs. For long searches: a
@@ -258,6 +270,14 @@ impl<'a> Matcher<'a> {
             index += 1;
         };
         match step {
+            Step::Extend { from, to, lists, admit, distinct, .. }
+                if let Some(ends) = self.ends.filter(|_| self.is_last(steps, index)) =>
+            {
+                let node = at(binding, *from);
+                let count = self.count_ends(node, *to, lists, admit, distinct, binding);
+                ends.set(ends.get() + count);
+                ControlFlow::Continue(())
+            }
             Step::Extend { from, edge, to, lists, admit, distinct } => {
                 let node = at(binding, *from);
                 for (of, direction) in lists {
@@ -387,6 +407,51 @@ impl<'a> Matcher<'a> {
 
 /// Parts of steps.
 impl Matcher<'_> {
+    /// Whether a step is the last one of the main part.
+    #[inline(always)]
+    fn is_last(&self, steps: &[Planned], index: usize) -> bool {
+        index + 1 == steps.len() && std::ptr::eq(steps, &self.plan.main[..])
+    }
+
+    /// The number of nodes to which an extension leads.
+    fn count_ends(
+        &self,
+        node: u32,
+        to: Slot,
+        lists: &[(EdgeType, Direction)],
+        admit: &Admit,
+        distinct: &[Slot],
+        binding: &Binding,
+    ) -> u64 {
+        let mut count = 0;
+        if let [(of, direction)] = lists
+            && let Admit { types: None, distinct: others } = admit
+            && let (true, [], None) = (others.len() <= OTHERS, distinct, &self.avoid)
+        {
+            // Comparisons with a fixed number of nodes, most of which the processor does at once.
+            let mut bound = [NONE; OTHERS];
+            bound.iter_mut().zip(others).for_each(|(own, slot)| *own = at(binding, *slot));
+            for entry in self.store.list(*of, *direction, node) {
+                let other = entry.load(Relaxed) as u32;
+                let equal = bound.iter().fold(false, |equal, own| equal | (*own == other));
+                count += u64::from(!equal);
+            }
+            return count;
+        }
+        for (of, direction) in lists {
+            for entry in self.store.list(*of, *direction, node) {
+                let entry = entry.load(Relaxed);
+                let other = entry as u32;
+                let is_match = self.admits(admit, other, binding)
+                    && self.is_allowed(to, other)
+                    && !is_second(lists, (*of, *direction), node, other)
+                    && is_other(binding, distinct, (entry >> 32) as u32);
+                count += u64::from(is_match);
+            }
+        }
+        count
+    }
+
     /// Returns a filter for `count` nodes that become the node of `slot`, if the next step joins
     /// that node to a bound one. `None` if it does not, or if the filter would cost more than it
     /// saves.

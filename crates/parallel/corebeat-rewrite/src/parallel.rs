@@ -21,6 +21,7 @@ use crate::schema::NodeType;
 use crate::store::{Space, Store};
 use crate::value::lock;
 use corebeat_lpel::{Builder, Runtime, yield_now};
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -251,6 +252,7 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
         locks: Locks { words: &store.locks, sequence: shared.sequence },
         set: LockSet::default(),
         rewriter: Rewriter::default(),
+        taken: Vec::new(),
         done: Done::default(),
     };
     while let Some(portion) = shared.starts.take(task) {
@@ -315,6 +317,8 @@ struct Worker<'a> {
     locks: Locks<'a>,
     set: LockSet,
     rewriter: Rewriter,
+    /// Memory for the nodes that an application creates.
+    taken: Vec<u32>,
     done: Done,
 }
 
@@ -384,7 +388,7 @@ impl Worker<'_> {
         binding: &mut Binding,
         order: u64,
     ) -> Result<(), String> {
-        let (locks, taken) = (self.locks, std::cell::RefCell::new(Vec::new()));
+        let (locks, taken) = (self.locks, RefCell::new(std::mem::take(&mut self.taken)));
         let claim = |node: u32| {
             // Another thread can hold this lock only for a match of a former node of this number.
             // The check under that lock fails, and the thread releases the lock without waiting.
@@ -394,7 +398,8 @@ impl Worker<'_> {
             taken.borrow_mut().push(node);
         };
         let applied = self.rewriter.apply(matcher, &mut self.done.space, binding, claim);
-        taken.into_inner().into_iter().for_each(|node| self.set.add_taken(node));
+        self.taken = taken.into_inner();
+        self.taken.drain(..).for_each(|node| self.set.add_taken(node));
         if let Err(fault) = applied {
             // Relaxed: as in `reserve`.
             self.shared.rewrites.fetch_sub(1, Relaxed);

@@ -79,14 +79,45 @@ pub(crate) struct Plan {
     pub(crate) main: Vec<Planned>,
     pub(crate) optional: Vec<Vec<Planned>>,
     pub(crate) exists: Vec<Vec<Planned>>,
-    /// Numbers of nodes and edges for which the plan was computed.
-    size: [u64; 2],
-    /// Number of node types for which the plan was computed.
-    types: usize,
+    /// The numbers for which the plan was computed.
+    size: Size,
 }
 
-/// Growth or shrinkage of a graph after which plans are computed again.
+/// Growth or shrinkage of a graph, or of the elements of a type, after which plans are computed
+/// again.
 const DRIFT: u64 = 2;
+/// A type with fewer elements counts as one with so many: new plans for few elements save no time.
+const FEW: u64 = 64;
+
+/// Numbers of nodes and edges, altogether and by type.
+#[derive(Debug, Clone, Default)]
+struct Size {
+    all: [u64; 2],
+    nodes: Vec<u64>,
+    edges: Vec<u64>,
+}
+
+impl Size {
+    fn of(graph: &Graph) -> Size {
+        let schema = graph.schema();
+        Size {
+            all: [graph.node_count(), graph.edge_count()],
+            nodes: schema.node_types().map(|of| graph.node_count_of(of)).collect(),
+            edges: schema.edge_types().map(|of| graph.edge_count_of(of)).collect(),
+        }
+    }
+
+    fn is_close(&self, other: &Size) -> bool {
+        let is_close = |(a, b): (u64, u64)| a / DRIFT <= b && b / DRIFT <= a;
+        let few = |count: &u64| *count.max(&FEW);
+        // A new type of edges changes no plan.
+        let nodes = self.nodes.iter().zip(&other.nodes);
+        let mut types = nodes.chain(self.edges.iter().zip(&other.edges));
+        self.nodes.len() == other.nodes.len()
+            && self.all.into_iter().zip(other.all).all(is_close)
+            && types.all(|(own, other)| is_close((few(own), few(other))))
+    }
+}
 
 impl Plan {
     /// The types of the nodes at which searches start; none if the rule has no pattern.
@@ -113,15 +144,13 @@ impl Plan {
             main.push(Planned { step: Step::Optional(index), expected: rows });
         }
         let exists = rule.exists.iter().map(|part| planner.rest(part, &mut bound.clone()).0);
-        let types = graph.schema().node_types().count();
-        Plan { main, optional, exists: exists.collect(), size: size(graph), types }
+        Plan { main, optional, exists: exists.collect(), size: Size::of(graph) }
     }
 
-    /// Whether the graph has about the size for which the plan was computed, and the same types.
+    /// Whether the graph has about the numbers of elements of each type for which the plan was
+    /// computed, and the same types of nodes.
     pub(crate) fn fits(&self, graph: &Graph) -> bool {
-        let is_close = |(a, b): (&u64, &u64)| a / DRIFT <= *b && b / DRIFT <= *a;
-        self.types == graph.schema().node_types().count()
-            && self.size.iter().zip(&size(graph)).all(is_close)
+        self.size.is_close(&Size::of(graph))
     }
 
     /// All steps. A step that binds a node comes after the steps that begin at this node: the
@@ -137,10 +166,6 @@ impl Plan {
         let scans = self.backwards().filter(|step| matches!(step, Step::Scan { .. }));
         scans.count() == 1 && !self.start_types().is_empty()
     }
-}
-
-fn size(graph: &Graph) -> [u64; 2] {
-    [graph.node_count(), graph.edge_count()]
 }
 
 struct Planner<'a> {
@@ -542,5 +567,35 @@ impl Rule {
             Step::Least => "check that no symmetric match is less".into(),
             Step::Optional(index) => format!("optional part {index}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{apply_exhaustively, parse_rules};
+    use std::collections::HashMap;
+
+    /// The numbers of all nodes and edges stay: only the types change.
+    #[test]
+    fn a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled() {
+        let mut graph = Graph::new();
+        let [a, b] = ["A", "B"].map(|of| graph.schema_mut().node_type(of, &[]).unwrap());
+        let edge = graph.schema_mut().edge_type("E", &[]).unwrap();
+        let nodes: Vec<_> = (0..1000).map(|_| graph.add_node(a).unwrap()).collect();
+        for pair in nodes.windows(2) {
+            graph.add_edge(edge, pair[0], pair[1]).unwrap();
+        }
+        let text = "MATCH (a:A)-[:E]->(b:B) RETURN count(*); MATCH (a:A) SET a:B";
+        let rules = parse_rules("r", text, &HashMap::new(), &mut graph).unwrap();
+        let rule = &rules[0];
+        let start = |plan: &Plan| plan.start_types().to_vec();
+        let plan = Plan::new(&graph, rule);
+        assert_eq!(start(&plan), [b]);
+        apply_exhaustively(&mut graph, &rules[1], 100).unwrap();
+        assert!(plan.fits(&graph));
+        apply_exhaustively(&mut graph, &rules[1], 800).unwrap();
+        assert!(!plan.fits(&graph));
+        assert_eq!(start(&Plan::new(&graph, rule)), [a]);
     }
 }

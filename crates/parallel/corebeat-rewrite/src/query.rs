@@ -8,10 +8,12 @@ use crate::log::evaluation;
 use crate::matcher::{Ends, Matcher};
 use crate::parallel::{self, Starts, on_tasks};
 use crate::plan::Plan;
-use crate::rule::{Binding, ELEMENTS_MAX, NONE, Output, Rule, Slot};
+use crate::rule::{AggregateOf, Binding, ELEMENTS_MAX, NONE, Output, Rule, Slot};
 use crate::run::{Options, is_stopped};
 use crate::store::Store;
 use crate::value::{Scalar, Value};
+use corebeat_cypher::syntax::Aggregate;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -45,6 +47,9 @@ pub(crate) struct Found {
     /// The only group of a query without keys.
     whole: Option<Group>,
     fault: Option<Fault>,
+    /// Number of matches that were only counted: those of a query for which
+    /// [`Output::counts_matches`].
+    counted: u64,
     /// Number of matches that are not reported as progress yet.
     unreported: u64,
     /// Whether the search ended early.
@@ -163,10 +168,14 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
 
 /// The body of a task.
 fn find(shared: &Shared, task: usize) -> Found {
-    let filters = Ends::of(&shared.plan);
-    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
+    let (filters, ends) = (Ends::of(&shared.plan), Cell::new(0));
     let mut found = Found::default();
     let Some(output) = &shared.rule.output else { return found };
+    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
+    let matcher = match output.counts_matches(&shared.rule) {
+        true => matcher.counting_ends(&ends),
+        false => matcher,
+    };
     let projection = Projection::new(&matcher, output, false);
     if !shared.rule.has_pattern() {
         if shared.starts.take_once() {
@@ -181,6 +190,7 @@ fn find(shared: &Shared, task: usize) -> Found {
                 return found;
             }
         }
+        found.count(ends.take());
         let matches = std::mem::take(&mut found.unreported);
         if let Some(progress) = &shared.options.progress {
             progress.add_matches(matches);
@@ -282,8 +292,10 @@ impl<'a> Projection<'a> {
     /// Combines what the tasks found.
     fn finish(&self, found: Vec<Found>) -> Result<Table, Fault> {
         let (mut matches, mut groups) = (Vec::new(), HashMap::<GroupKey, Group>::new());
+        let mut counted = 0;
         for mut found in found {
             matches.append(&mut found.matches);
+            counted += found.counted;
             for (key, group) in found.into_groups()? {
                 match groups.get_mut(&key) {
                     None => drop(groups.insert(key, group)),
@@ -294,9 +306,10 @@ impl<'a> Projection<'a> {
                 }
             }
         }
-        if self.always_has_group() && groups.is_empty() {
-            let (first, aggregates) = (Box::default(), self.no_aggregates());
-            groups.insert(Vec::new(), Group { first, aggregates });
+        if self.always_has_group() {
+            let new = || Group { first: Box::default(), aggregates: self.no_aggregates() };
+            let whole = groups.entry(Vec::new()).or_insert_with(new);
+            whole.aggregates.iter_mut().for_each(|own| own.count_more(counted));
         }
         let plain = matches.into_iter().map(|elements| self.row(elements, &[]));
         let groups = groups.into_values().map(|own| self.group_row(own.first, &own.aggregates));
@@ -353,6 +366,11 @@ impl<'a> Projection<'a> {
 }
 
 impl Found {
+    fn count(&mut self, matches: u64) {
+        self.counted += matches;
+        self.unreported += matches;
+    }
+
     /// The groups of matches.
     ///
     /// # Errors
@@ -369,6 +387,26 @@ impl Found {
 }
 
 impl Output {
+    /// Whether all results are the number of matches.
+    fn counts_matches(&self, rule: &Rule) -> bool {
+        let is_node = |slot: &Slot| rule.main.nodes.iter().any(|node| node.slot == *slot);
+        let counts = |aggregate: &AggregateOf| {
+            let is_never_null = match &aggregate.of {
+                None => true,
+                Some(Expression::Element(slot)) => is_node(slot),
+                Some(_) => false,
+            };
+            is_never_null && aggregate.function == Aggregate::Count && !aggregate.distinct
+        };
+        let order = self.order.iter().map(|(item, _)| item);
+        let mut items = self.items.iter().map(|(item, _)| item).chain(order);
+        !self.aggregates.is_empty()
+            && self.keys.is_empty()
+            && rule.optional.is_empty()
+            && self.aggregates.iter().all(counts)
+            && !items.any(Expression::reads_elements)
+    }
+
     /// The table of rows in any order.
     pub(crate) fn arrange(&self, mut rows: Vec<Row>) -> Table {
         self.keep_distinct(&mut rows);

@@ -31,22 +31,23 @@ impl Rewriter {
         let (store, rule) = (matcher.store, matcher.rule);
         self.values.clear();
         let (mut nodes, mut edges) = (0, 0);
+        // The slots of new nodes, as bits. Nodes are created before edges.
+        let mut created = 0_u64;
         for change in &rule.changes {
             match change {
                 Change::Set { value, .. } => {
                     let results = Results { aggregates: &[] };
                     self.values.push(matcher.evaluate(value, binding, &results)?);
                 }
-                Change::CreateNode { .. } => nodes += 1,
+                Change::CreateNode { slot, .. } => {
+                    nodes += 1;
+                    created |= 1 << slot;
+                }
                 Change::CreateEdge { from, to, .. } => {
                     edges += 1;
-                    let left = |slot: &Slot| {
-                        let created = rule.changes.iter().any(|change| {
-                            matches!(change, Change::CreateNode { slot: own, .. } if own == slot)
-                        });
-                        created || at(binding, *slot) != NONE
-                    };
-                    if !left(from) || !left(to) {
+                    let exists =
+                        |slot: &Slot| created >> slot & 1 != 0 || at(binding, *slot) != NONE;
+                    if !exists(from) || !exists(to) {
                         return Err("an edge cannot be created at a node that is null".into());
                     }
                 }
@@ -103,12 +104,19 @@ pub(crate) fn each_touched(
     binding: &Binding,
     mut f: impl FnMut(u32, bool),
 ) {
+    let mut written = rule.written;
     for node in &rule.main.nodes {
-        f(at(binding, node.slot), false);
+        let bit = 1 << node.slot;
+        f(at(binding, node.slot), rule.written & bit != 0);
+        written &= !bit;
     }
-    // Nodes that the rule creates are not bound yet.
-    for node in rule.written_slots().map(|slot| at(binding, slot)).filter(|node| *node != NONE) {
-        f(node, true);
+    while written != 0 {
+        let node = at(binding, written.trailing_zeros() as Slot);
+        // Nodes that the rule creates are not bound yet.
+        if node != NONE {
+            f(node, true);
+        }
+        written &= written - 1;
     }
     for change in &rule.changes {
         let Change::DeleteNode { slot, .. } = change else { continue };

@@ -130,6 +130,8 @@ pub struct Rule {
     /// The insides of `EXISTS`, by the index in [`Expression`].
     pub(crate) exists: Vec<Part>,
     pub(crate) changes: Vec<Change>,
+    /// The slots of [`Rule::written_slots`], as bits.
+    pub(crate) written: u64,
     pub(crate) output: Option<Output>,
     /// The symmetries of which one match each is found.
     pub(crate) symmetry: Symmetry,

@@ -62,7 +62,7 @@ fn class_above(words: u32) -> usize {
 /// index; nodes that were deleted leave invalid entries.
 #[derive(Default)]
 struct Members {
-    list: Array<AtomicU32>,
+    list: Array<AtomicU32, true>,
     len: u32,
 }
 
@@ -72,18 +72,18 @@ pub(crate) struct Store {
     pub(crate) schema: Schema,
     pub(crate) literals: Literals,
     /// Type + 1 by node; 0 for a node that does not exist.
-    node_types: Array<AtomicU16>,
-    node_places: Array<AtomicU32>,
+    node_types: Array<AtomicU16, true>,
+    node_places: Array<AtomicU32, true>,
     members: Vec<Members>,
-    edge_types: Array<AtomicU16>,
+    edge_types: Array<AtomicU16, true>,
     /// Source and target in the upper and the lower half.
-    edge_ends: Array<AtomicU64>,
+    edge_ends: Array<AtomicU64, true>,
     /// By direction, the index in the list of the source and of the target. Each is protected by
     /// the lock of its node, so the two must not share a word.
-    edge_places: [Array<AtomicU32>; 2],
+    edge_places: [Array<AtomicU32, true>; 2],
     /// By edge type and direction: the list of a node, as its index in `words` + 1; 0 for none.
     lists: Vec<[Array<AtomicU32>; 2]>,
-    words: Array<AtomicU64>,
+    words: Array<AtomicU64, true>,
     node_columns: Vec<Column>,
     edge_columns: Vec<Column>,
     next_node: AtomicU64,
@@ -501,7 +501,10 @@ impl Store {
             space.free_lists.resize_with(CLASSES, Vec::new);
         }
         // Half as much again, and at least one entry more.
-        let class = class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS);
+        let class = match len {
+            0 => FIRST_CLASS,
+            _ => class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS),
+        };
         let size = class_size(class);
         let new = space.free_lists[class].pop().unwrap_or_else(|| self.new_list(space, size));
         if old != 0 {

@@ -2,6 +2,7 @@
 //! for the reader.
 //!
 //! `COREBEAT_SOAK` is a number of minutes: the tests then run for a part of that time.
+//! `COREBEAT_TEXTS` is the least number of texts for each parser.
 
 use corebeat_rewrite::{
     Error, Graph, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi,
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Number of texts for each parser.
+/// Number of texts for each parser, unless `COREBEAT_TEXTS` states it.
 const CASES: u64 = 3000;
 /// Largest number of tokens of a text.
 const TOKENS_MAX: usize = 4000;
@@ -148,11 +149,12 @@ fn damaged(random: &mut fastrand::Rng, seeds: &[&str]) -> String {
 fn fuzz(name: &str, seeds: &[&str], accepts: impl Fn(&str) -> bool) {
     let minutes = std::env::var("COREBEAT_SOAK").ok().and_then(|minutes| minutes.parse().ok());
     let time = Duration::from_secs_f64(minutes.map_or(0.0, |minutes: f64| minutes * 60.0 / 30.0));
-    let only: Option<u64> =
-        std::env::var("COREBEAT_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let number = |name| std::env::var(name).ok().map(|n| n.parse().expect("a number"));
+    let (only, cases): (Option<u64>, _) =
+        (number("COREBEAT_SEED"), number("COREBEAT_TEXTS").unwrap_or(CASES));
     let (begin, mut accepted, mut case) = (Instant::now(), 0, 0);
     seeds.iter().for_each(|seed| assert!(accepts(seed), "{seed}"));
-    while case < CASES || begin.elapsed() < time {
+    while case < cases || begin.elapsed() < time {
         let seed = only.unwrap_or(case);
         let text = damaged(&mut fastrand::Rng::with_seed(seed), seeds);
         match catch_unwind(AssertUnwindSafe(|| accepts(&text))) {
