@@ -107,8 +107,8 @@ impl Batch {
         assert!(output.status.success(), "{}/{name}.rs: {text}", self.folder.display());
     }
 
-    /// The output of a program, with the panic that surfaces, and its exit status; `None` if it does
-    /// not end.
+    /// The output of a program, with the panic that surfaces, and its exit status; `None` if it
+    /// does not end.
     fn run(&self, name: &str, program: usize, seed: u64) -> Option<String> {
         let output = Command::new("timeout")
             .args(["-s", "KILL", LIMIT_S, &format!("./{name}"), &program.to_string()])
