@@ -129,7 +129,7 @@ pub struct Options {
     pub driver: Option<PathBuf>,
 }
 
-/// What a user promises about all programs that use a library.
+/// A promise of the user about all programs that use a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Promise {
     /// No hook of panics has effects besides messages to standard error

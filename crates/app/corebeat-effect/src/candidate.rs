@@ -43,6 +43,18 @@ impl Pattern {
     pub(crate) fn is_group(self) -> bool {
         matches!(self, Pattern::Future | Pattern::StatementBlocks)
     }
+
+    /// Which of two overlapping proposals comes first. Loops can use all CPUs; two calls that
+    /// contain loops can use two; groups are what is left.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Pattern::Loop | Pattern::Map | Pattern::Reduction => 0,
+            Pattern::ConsecutiveCalls | Pattern::DivideAndConquer => 1,
+            Pattern::Future | Pattern::StatementBlocks => Pattern::LAST_RANK,
+        }
+    }
+
+    pub(crate) const LAST_RANK: u8 = 2;
 }
 
 /// A part of rewritten code.

@@ -1,4 +1,4 @@
-//! What the user has chosen for the analysis: words in a variable.
+//! The choices of the user for the analysis: words in a variable.
 
 /// The variable with the words, which commas separate.
 pub(crate) const VARIABLE: &str = "COREBEAT_EFFECT_OPTIONS";

@@ -119,10 +119,9 @@ fn choose(tcx: TyCtxt<'_>, proposals: &mut [Proposal<'_>]) -> Vec<usize> {
         .collect();
     let mut taken: Vec<Span> = Vec::new();
     let mut chosen = Vec::new();
-    // Loops and calls first: a group of statements that contains one could run on two CPUs only.
-    for is_group in [false, true] {
+    for rank in 0..=Pattern::LAST_RANK {
         for (number, proposal) in proposals.iter_mut().enumerate() {
-            if !proposal.is_open() || proposal.candidate.pattern.is_group() != is_group {
+            if !proposal.is_open() || proposal.candidate.pattern.rank() != rank {
                 continue;
             }
             let span = proposal.candidate.span;

@@ -165,10 +165,12 @@ pub(crate) fn judge(tcx: TyCtxt<'_>, plan: &Plan) -> Vec<Verdict> {
             let terminator = block.terminator();
             let TerminatorKind::Call { func, .. } = &terminator.kind else { continue };
             let ty::FnDef(callee, args) = *func.ty(body, tcx).kind() else { continue };
-            // The methods of the runtime belong to the judgement of a scope.
+            // The methods of the runtime belong to the judgement of a scope, and parts of slices to
+            // that of a loop.
             if !callee.is_local()
                 || !graph.path(callee).contains(&format!("::{MODULE}::"))
                 || tcx.opt_associated_item(callee).is_some()
+                || matches!(tcx.item_name(callee).as_str(), "chunks" | "chunks_mut")
             {
                 continue;
             }

@@ -29,7 +29,7 @@ fn cases(kind: &str) -> Vec<PathBuf> {
     cases
 }
 
-/// What the first line of a case selects: `//@ WORD..`.
+/// The first line of a case: `//@ WORD..`.
 struct Head {
     /// `lib`: it is analysed as a library. It has a function `main`, and runs as a program.
     is_library: bool,

@@ -97,6 +97,7 @@ impl Batch {
         let output = Command::new("rustc")
             .current_dir(&self.folder)
             .args(["--edition=2024", "-Awarnings", "-Cdebug-assertions=on", "-Cincremental=no"])
+            .arg("--cfg=shown")
             .args(["--crate-name=case", "-o", name])
             .args(more)
             .arg(format!("{name}.rs"))
@@ -106,21 +107,17 @@ impl Batch {
         assert!(output.status.success(), "{}/{name}.rs: {text}", self.folder.display());
     }
 
-    /// The output of a program, its exit status and the message of its panic; `None` if it does
-    /// not end.
+    /// The output of a program, with the panic that surfaces, and its exit status; `None` if it
+    /// does not end.
     fn run(&self, name: &str, program: usize, seed: u64) -> Option<String> {
         let output = Command::new("timeout")
             .args(["-s", "KILL", LIMIT_S, &format!("./{name}"), &program.to_string()])
             .current_dir(&self.folder)
             .env("COREBEAT_FUTURE_SEED", seed.to_string())
-            .env("RUST_BACKTRACE", "0")
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        let message = String::from_utf8(output.stderr).unwrap();
-        // The first line names the thread and the place.
-        let message: Vec<&str> = message.lines().skip(2).take(1).collect();
-        output.status.code().map(|code| format!("{text}status {code} {message:?}"))
+        output.status.code().map(|code| format!("{text}status {code}"))
     }
 
     /// The first program that prints something else than the original, with both outputs.

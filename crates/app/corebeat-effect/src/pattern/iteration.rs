@@ -42,7 +42,7 @@ fn read<'tcx>(expr: &'tcx Expr<'tcx>) -> Option<For<'tcx>> {
     })?;
     let ExprKind::Match(_, [_, some], _) = next.kind else { return None };
     let pat = payload(some.pat)?;
-    if iterator.span.from_expansion() || pat.span.from_expansion() {
+    if written(iterator.span).is_none() || pat.span.from_expansion() {
         return None;
     }
     Some(For { span: written(expr.span)?, pat, iterator, body: some.body })
@@ -251,7 +251,7 @@ fn range<'tcx>(finder: &Finder<'_, 'tcx>, items: &'tcx Expr<'tcx>) -> Option<Vec
     let ExprKind::Struct(_, [start, end], StructTailExpr::None) = items.kind else { return None };
     let ty::Adt(adt, args) = finder.typeck.expr_ty(items).kind() else { return None };
     let is_range = finder.tcx.lang_items().range_struct() == Some(adt.did());
-    if !is_range || !args.type_at(0).is_integral() || items.span.from_expansion() {
+    if !is_range || !args.type_at(0).is_integral() || written(items.span).is_none() {
         return None;
     }
     Some(vec![Piece::Source(start.expr.span.to(end.expr.span))])

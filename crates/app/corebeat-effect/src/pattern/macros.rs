@@ -10,7 +10,7 @@ use rustc_middle::ty::TyCtxt;
 use rustc_span::{BytePos, ExpnId, ExpnKind, MacroKind, Span, Symbol};
 use std::collections::HashMap;
 
-/// What has made an item, or a module around it.
+/// The maker of an item, or of a module around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     Person,
@@ -20,7 +20,7 @@ pub(super) enum Maker {
     Macro,
 }
 
-/// What has made this item.
+/// The maker of this item.
 pub(super) fn maker(tcx: TyCtxt<'_>, owner: LocalDefId) -> Maker {
     let mut maker = Maker::Person;
     let mut at = Some(owner.to_def_id());

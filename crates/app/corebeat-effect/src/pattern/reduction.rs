@@ -128,8 +128,10 @@ pub(super) fn for_loop<'tcx>(
         _ => return None,
     };
     let id = variable(acc)?;
-    // A variable of another function could be read after a panic, and a reference is none.
-    let is_own = finder.tcx.hir_enclosing_body_owner(id) == finder.owner;
+    // A variable of another function could be read after a panic. One of the loop ends with it, and
+    // its name means another variable outside.
+    let is_own = finder.tcx.hir_enclosing_body_owner(id) == finder.owner
+        && !whole.span.contains(finder.tcx.hir_span(id).source_callsite());
     let is_used =
         before.iter().any(|statement| super::locals_of(finder.tcx, statement).contains(&id))
             || locals(finder.tcx, whole.iterator).contains(&id);

@@ -29,7 +29,7 @@ use rustc_hir::{BindingMode, Block, ByRef, Expr, ExprKind, HirId, Mutability, St
 use rustc_hir::{Pat, PatKind};
 use rustc_middle::ty::adjustment::{Adjust, AutoBorrow, AutoBorrowMutability};
 use rustc_middle::ty::{TyCtxt, TypeckResults};
-use rustc_span::{BytePos, Ident, Span};
+use rustc_span::{BytePos, Ident, Span, Symbol};
 
 /// Bound of the statements of a block that are estimated.
 const MOST_STATEMENTS: usize = 200;
@@ -321,7 +321,10 @@ fn propose<'tcx>(
     let mut results = Vec::new();
     for bound in group.iter().flat_map(|member| &member.bound) {
         if later.contains(&bound.id) || ends_with_effects(finder, bound.id) {
-            if bound.name.span.from_expansion() {
+            // Behind the group, its name must mean this variable.
+            let named = group.iter().flat_map(|member| &member.bound);
+            let is_hidden = named.filter(|of| of.name.name == bound.name.name).count() > 1;
+            if bound.name.span.from_expansion() || is_hidden {
                 return None;
             }
             results.push(Bound { changes: changes.found.contains(&bound.id), ..*bound });
@@ -330,7 +333,9 @@ fn propose<'tcx>(
     let span = first.span.to(end);
     let group_span = group.first()?.statement.span.source_callsite().to(end);
     let pieces = if is_future {
-        future(finder, &first, call?, end, &results)
+        let names = group.iter().flat_map(|member| &member.bound);
+        let names: Vec<Symbol> = names.map(|bound| bound.name.name).collect();
+        future(finder, &first, call?, end, (&results, &names))
     } else {
         blocks(finder, &first, end, &results)
     };
@@ -420,13 +425,15 @@ fn future(
     first: &First<'_>,
     call: &Expr<'_>,
     end: Span,
-    results: &[Bound],
+    (results, taken): (&[Bound], &[Symbol]),
 ) -> Vec<Piece> {
     let text = |text: String| Piece::Text(text);
     let all = finder.snippet(first.span.to(end));
     let scope = free(&all, &["s", "scope", "futures"]).unwrap_or_else(|| "scope_".into());
     let own = match first.pat.map(|pat| &pat.kind) {
-        Some(PatKind::Binding(_, _, own, None)) => Some(finder.snippet(own.span)),
+        Some(PatKind::Binding(_, _, own, None)) if !taken.contains(&own.name) => {
+            Some(finder.snippet(own.span))
+        }
         _ => None,
     };
     let future = own

@@ -154,14 +154,17 @@ pub fn chunks_mut<T>(items: &mut [T], size: usize) -> Parts<std::slice::ChunksMu
     Parts(items.chunks_mut(size))
 }
 
+/// Runs the iterations from their end. The panic that surfaces is the first one in order.
 pub fn map<I: Split, R: Send>(items: I, f: impl Fn(I::Item) -> R + Sync) -> Vec<R> {
-    let mut results: Vec<R> = items.list().into_iter().rev().map(f).collect();
+    let run = |item| catch_unwind(AssertUnwindSafe(|| f(item)));
+    let mut results: Vec<_> = items.list().into_iter().rev().map(run).collect();
     results.reverse();
-    results
+    let results = results.into_iter();
+    results.map(|result| result.unwrap_or_else(|payload| resume_unwind(payload))).collect()
 }
 
 pub fn for_each<I: Split>(items: I, f: impl Fn(I::Item) + Sync) {
-    items.list().into_iter().rev().for_each(f);
+    map(items, f);
 }
 
 pub fn sum<I: Split, T>(
@@ -180,8 +183,7 @@ pub fn reduce<I: Split, T: Send>(
     f: impl Fn(I::Item) -> T + Sync,
     op: impl Fn(T, T) -> T + Sync,
 ) -> T {
-    let mut values: Vec<T> = items.list().into_iter().rev().map(f).collect();
-    values.reverse();
+    let mut values = map(items, f);
     while values.len() > 1 {
         let mut rest = values.into_iter();
         let mut next = Vec::new();
