@@ -15,9 +15,9 @@
 //! contains the time for which the system runs another thread instead: some milliseconds, a
 //! thousand times as long as a short closure. Each outer sample contains them as well. Therefore
 //! the mean decides only if it does not depend on the longest [`OUTLIERS`] samples. If it does, the
-//! depth stays parallel for up to [`DOUBTS`] samples. If no more of them are long by then, they were
-//! interrupted. The overlap needs no such rule: it is the time of the shorter closure, and if both
-//! were interrupted, the depth stays parallel for one more window only.
+//! depth stays parallel for up to [`DOUBTS`] samples. If no more of them are long by then, the long
+//! ones were interrupted. The overlap needs no such rule: it is the time of the shorter closure,
+//! and if both were interrupted, the depth stays parallel for one more window only.
 //!
 //! No decision is final. A depth that was switched off is tried again after [`RETRY_FIRST`], and
 //! later after doubled times. If no depth of a site pays, the whole site is switched off and tried
