@@ -10,8 +10,8 @@ pub(crate) const NOTE: &str =
 /// (round robin) and a core has at most one access at a time: an access waits for one access of
 /// each other core whose tasks use the memory (Pellizzoni, Schranzhofer, Chen, Caccamo, Thiele,
 /// *Worst Case Delay Analysis for Memory Interference in Multicore Systems*, 2010). Connections
-/// between cores and memories are assumed to add no waiting. A longer [`crate::Latency::wait_ns`] of
-/// the model stays.
+/// between cores and memories are assumed to add no waiting. A longer [`crate::Latency::wait_ns`]
+/// of the model stays.
 pub fn contend(model: &Model) -> Model {
     let homes = model.homes();
     // Of each memory, whether the tasks of each core use it.

@@ -146,8 +146,8 @@ pub fn response_svg(model: &Model, report: &Report) -> String {
     svg + "</svg>\n"
 }
 
-/// The points of a Pareto front: the mean latency to the right, the power upwards, and the number of
-/// units beside each point.
+/// The points of a Pareto front: the mean latency to the right, the power upwards, and the number
+/// of units beside each point.
 pub fn front_svg(points: &[FrontPoint]) -> String {
     let rows = 16;
     let height = (rows * ROW) as f64;

@@ -17,8 +17,8 @@ pub struct FrontPoint {
     pub frequency_hz: Option<u64>,
     /// Power of all units in the mode with the largest one, in milliwatts.
     pub power_mw: u64,
-    /// Mean bound of the reactions of all chains, or of the response times of all tasks if there are
-    /// no chains, in nanoseconds.
+    /// Mean bound of the reactions of all chains, or of the response times of all tasks if there
+    /// are no chains, in nanoseconds.
     pub latency_ns: u64,
 }
 
@@ -32,9 +32,10 @@ impl FrontPoint {
 }
 
 /// Partitions onto different numbers of units and with each frequency of the unit, as far as no
-/// other one found is at least as good in all three figures (the Pareto front of what was found), by
-/// units and power. Each of them is schedulable by the analysis. The least number of units is that of
-/// [`partition`]; partitions with more units come from a heuristic, so that better ones may exist.
+/// other one found is at least as good in all three figures (the Pareto front of what was found),
+/// by units and power. Each of them is schedulable by the analysis. The least number of units is
+/// that of [`partition`]; partitions with more units come from a heuristic, so that better ones may
+/// exist.
 ///
 /// # Errors
 /// As [`partition`]; or the unit has several frequencies, but a task has an execution time that is

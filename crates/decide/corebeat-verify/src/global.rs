@@ -20,8 +20,8 @@ pub(crate) struct Sporadic {
 
 impl Sporadic {
     /// Largest time for which the jobs of this task execute in a window, if the response time of
-    /// each is at most `response` (Bertogna, Cirinei, *Response-Time Analysis for Globally Scheduled
-    /// Symmetric Multiprocessor Platforms*, 2007, equation 8).
+    /// each is at most `response` (Bertogna, Cirinei, *Response-Time Analysis for Globally
+    /// Scheduled Symmetric Multiprocessor Platforms*, 2007, equation 8).
     fn work(&self, window: u64, response: u64) -> u64 {
         let span = window + (response - self.worst_ns);
         let jobs = span / self.period_ns;
@@ -140,8 +140,8 @@ fn response(task: &Sporadic, others: &[(Sporadic, u64)], cores: u64) -> Option<u
     None
 }
 
-/// Goossens, Funk, Baruah, *Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors*,
-/// 2003, with densities for deadlines before the period.
+/// Goossens, Funk, Baruah, *Priority-Driven Scheduling of Periodic Task Systems on
+/// Multiprocessors*, 2003, with densities for deadlines before the period.
 pub(crate) fn density(tasks: &[Sporadic], cores: u64) -> bool {
     let of = |t: &Sporadic| t.worst_ns as f64 / t.deadline_ns as f64;
     let (sum, most) = tasks.iter().map(of).fold((0.0, 0.0f64), |(s, m), d| (s + d, m.max(d)));

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Under preemptive fixed priorities on one core, a shorter execution time lengthens no response
-//! time (Baruah, Burns, *Sustainable Scheduling Analysis*, 2006), so the schedule of the worst cases
-//! has the longest response times. From the latest offset on, equal states at two multiples of the
-//! hyper-period have equal futures (Leung, Merrill, *A Note on Preemptive Scheduling of Periodic,
-//! Real-Time Tasks*, 1980; Goossens, Devillers, *The Non-Optimality of the Monotonic Priority
-//! Assignments for Hard Real-Time Offset Free Systems*, 1997).
+//! time (Baruah, Burns, *Sustainable Scheduling Analysis*, 2006), so the schedule of the worst
+//! cases has the longest response times. From the latest offset on, equal states at two multiples
+//! of the hyper-period have equal futures (Leung, Merrill, *A Note on Preemptive Scheduling of
+//! Periodic, Real-Time Tasks*, 1980; Goossens, Devillers, *The Non-Optimality of the Monotonic
+//! Priority Assignments for Hard Real-Time Offset Free Systems*, 1997).
 
 use crate::time::TIME_MAX_NS;
 

@@ -199,8 +199,9 @@ pub fn partition(model: &Model, options: &PartitionOptions) -> Result<Partition,
     })
 }
 
-/// Partitions onto at most this number of units, so that the use of the cores is even: each component
-/// goes to the core with the least use that permits it. `None` if a component finds no core.
+/// Partitions onto at most this number of units, so that the use of the cores is even: each
+/// component goes to the core with the least use that permits it. `None` if a component finds no
+/// core.
 ///
 /// # Errors
 /// As [`partition`].

@@ -17,8 +17,8 @@ use response_time_analysis::{edf, fixed_priority};
 
 const MS: u64 = 1_000_000;
 
-/// Number of sets: small in tests, `PROPTEST_CASES` up to a limit in long runs, and up to 100,000 in
-/// the longest ones, 2,000 for each minute that `COREBEAT_SOAK` states.
+/// Number of sets: small in tests, `PROPTEST_CASES` up to a limit in long runs, and up to 100,000
+/// in the longest ones, 2,000 for each minute that `COREBEAT_SOAK` states.
 #[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
 fn sets() -> u64 {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());

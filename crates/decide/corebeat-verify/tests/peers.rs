@@ -22,7 +22,8 @@ fn sets() -> u64 {
     minutes.map_or(20, |minutes| (minutes * 500).clamp(20, 100_000))
 }
 
-/// The response times that a peer computes for each line, or `None` with a message if it is missing.
+/// The response times that a peer computes for each line, or `None` with a message if it is
+/// missing.
 fn ask(peer: &str, lines: &[String]) -> Option<Vec<Vec<Option<u64>>>> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers.py");
     let python = variable("COREBEAT_PYTHON").unwrap_or("python3".into());
