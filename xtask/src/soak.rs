@@ -15,7 +15,7 @@ const CASES_MAX: u32 = 20_000;
 /// a part of that time.
 const SOAK: &str = "COREBEAT_SOAK";
 /// Tests that read [`SOAK`].
-const LARGE: [&[&str]; 13] = [
+const LARGE: [&[&str]; 16] = [
     &["-p", "corebeat-heartbeat", "--test", "hostile", "random"],
     &["-p", "corebeat-trace", "--test", "hostile", "random"],
     &["-p", "corebeat-lpel", "--test", "scale"],
@@ -29,6 +29,9 @@ const LARGE: [&[&str]; 13] = [
     &["-p", "corebeat-reactor", "--example", "cache", "damaged"],
     &["-p", "corebeat-reactor", "--example", "web", "damaged"],
     &["-p", "corebeat-reactor", "--lib", "simulated_servers"],
+    &["-p", "corebeat-verify", "--test", "crosscheck"],
+    &["-p", "corebeat-verify", "--test", "peers"],
+    &["-p", "corebeat-verify", "--test", "fuzz"],
 ];
 /// The tests that run under ThreadSanitizer: crate, test files, and a filter of names.
 const RACES: [(&str, &[&str], &str); 7] = [

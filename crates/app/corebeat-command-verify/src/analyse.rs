@@ -1,6 +1,6 @@
 //! `corebeat verify analyse`.
 
-use crate::model::{mode, notes, notes_json, open};
+use crate::model::{mode, notes, notes_json, open, with_contention};
 use crate::table::{ms, table};
 use corebeat_command::{Done, Failure, Output, print, require_distinct};
 use corebeat_verify::{Method, Model, Report, TaskResult, Verdict, analyse, response_svg};
@@ -16,6 +16,9 @@ pub struct Options {
     /// Model: .amxmi (AMALTHEA), .toml or .csv
     #[arg(value_name = "MODEL")]
     model: PathBuf,
+    /// Assume that cores wait for each other at memories, in turns (round robin)
+    #[arg(long)]
+    contention: bool,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -30,7 +33,7 @@ pub(crate) fn status(verdict: Verdict) -> ExitCode {
 }
 
 pub(crate) fn main(options: &Options) -> Done {
-    let model = open(&options.model)?;
+    let model = with_contention(open(&options.model)?, options.contention);
     let svg = options.svg.as_deref().map(Output::create_with_cleanup).transpose()?;
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let report = analyse(&model);

@@ -1,6 +1,6 @@
 //! `corebeat verify convert`.
 
-use crate::model::{notes, open};
+use crate::model::{notes, open, with_contention};
 use corebeat_command::{Done, Failure, Output, print, print_error, require_distinct};
 use corebeat_verify::{write_csv, write_toml};
 use std::path::PathBuf;
@@ -12,6 +12,9 @@ pub struct Options {
     /// Model: .amxmi (AMALTHEA), .toml or .csv
     #[arg(value_name = "MODEL")]
     model: PathBuf,
+    /// Assume that cores wait for each other at memories, in turns (round robin)
+    #[arg(long)]
+    contention: bool,
     /// Write the model to this file (.toml or .csv) instead of printing TOML
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -29,7 +32,7 @@ pub(crate) fn main(options: &Options) -> Done {
             }
         },
     };
-    let model = open(&options.model)?;
+    let model = with_contention(open(&options.model)?, options.contention);
     let text = match is_table {
         true => write_csv(&model)
             .map_err(|e| Failure::data(format!("{}: {e}", options.model.display())))?,

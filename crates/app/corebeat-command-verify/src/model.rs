@@ -1,7 +1,7 @@
 //! Model files, by their endings.
 
 use corebeat_command::{Failure, read_text};
-use corebeat_verify::{Effect, Model, read_amalthea, read_csv, read_toml};
+use corebeat_verify::{Effect, Model, contend, read_amalthea, read_csv, read_toml};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -24,6 +24,11 @@ pub(crate) fn open(path: &Path) -> Result<Model, Failure> {
     };
     let text = read_text(&shown.to_string(), File::open(path), MODEL_MAX, "model of tasks")?;
     read(&text).map_err(|e| Failure::data(format!("{shown}: {e}")))
+}
+
+/// The model with the waiting of its cores for each other at memories, if it is requested.
+pub(crate) fn with_contention(model: Model, is_requested: bool) -> Model {
+    if is_requested { contend(&model) } else { model }
 }
 
 /// The name of an effect.

@@ -1,11 +1,11 @@
 //! `corebeat verify partition`.
 
 use crate::model::open;
-use crate::table::table;
+use crate::table::{ms, table};
 use corebeat_command::{Done, Failure, Output, print, require_distinct};
 use corebeat_verify::{
-    Answer, Constraint, Model, Partition, PartitionOptions, Safety, UnitKind, explain, partition,
-    write_toml,
+    Answer, Constraint, FrontPoint, Model, Partition, PartitionOptions, Safety, UnitKind, explain,
+    front, front_svg, partition, write_toml,
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -36,6 +36,12 @@ pub struct Options {
     /// State which constraints forbid one unit less
     #[arg(long)]
     explain: bool,
+    /// Print the partitions that no other one exceeds in units, power and latency at once
+    #[arg(long, conflicts_with_all = ["explain", "output"])]
+    front: bool,
+    /// Draw the partitions of --front, as SVG
+    #[arg(long, value_name = "FILE", requires = "front")]
+    svg: Option<PathBuf>,
     /// Write the model with the cores of the partition, as TOML
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -54,10 +60,8 @@ pub(crate) fn main(options: &Options) -> Done {
         (Some(cores), None) => {
             model.unit = Some(UnitKind {
                 cores: cores as usize,
-                kind: String::new(),
                 frequency_hz: options.mhz.map(|mhz| mhz * 1_000_000),
-                memory_bytes: None,
-                safety: vec![],
+                ..UnitKind::default()
             });
         }
         _ => {}
@@ -70,6 +74,9 @@ pub(crate) fn main(options: &Options) -> Done {
         nodes: options.nodes,
     };
     let wrong = |e| Failure::data(format!("{}: {e}", options.model.display()));
+    if options.front {
+        return print_front(&model, &settings, options);
+    }
     let found = partition(&model, &settings).map_err(wrong)?;
     let reasons = match options.explain {
         true => explain(&model, &settings, found.units - 1).map_err(wrong)?,
@@ -80,6 +87,48 @@ pub(crate) fn main(options: &Options) -> Done {
         true => json_of(&found, &reasons),
         false => text_of(&model, &found, &reasons, options),
     })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints and draws the Pareto front.
+fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) -> Done {
+    let svg = options.svg.as_deref().map(Output::create_with_cleanup).transpose()?;
+    require_distinct([&options.model].into_iter().chain(&options.svg))?;
+    let wrong = |e| Failure::data(format!("{}: {e}", options.model.display()));
+    let points = front(model, settings).map_err(wrong)?;
+    svg.map_or(Ok(()), |file| file.write(&front_svg(&points)))?;
+    if options.json {
+        let point = |p: &FrontPoint| {
+            json!({
+                "units": p.partition.units, "frequency_hz": p.frequency_hz,
+                "power_mw": p.power_mw, "latency_ns": p.latency_ns,
+                "communication_bytes_s": p.partition.communication,
+                "places": p.partition.components.iter().zip(&p.partition.places).map(|(c, place)| {
+                    json!({ "name": c.name, "unit": place.unit, "core": place.core })
+                }).collect::<Vec<_>>(),
+            })
+        };
+        print(format!("{}\n", json!(points.iter().map(point).collect::<Vec<_>>())))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = ["units", "MHz", "power", "mean latency", "bytes/s between units"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(points.iter().map(|p| {
+        let mhz = p.frequency_hz.map_or("-".into(), |hz| format!("{:.0}", hz as f64 / 1e6));
+        vec![
+            p.partition.units.to_string(),
+            mhz,
+            format!("{} mW", p.power_mw),
+            ms(Some(p.latency_ns)),
+            p.partition.communication.to_string(),
+        ]
+    }));
+    let of = if model.chains.is_empty() {
+        "response times of the tasks"
+    } else {
+        "reactions of the chains"
+    };
+    print(format!("{}\nlatency: mean of the {of}\n", table(&rows, &[0, 1, 2, 3, 4])))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -36,6 +36,7 @@ pub fn read_amalthea(text: &str) -> Result<Model, Error> {
         repeated: vec![],
         tasks: vec![],
         policies: HashMap::new(),
+        pinned: vec![],
         hardware_parts: of("hwModel"),
     };
     reader.sections(&root);
@@ -83,6 +84,8 @@ struct Reader<'a> {
     tasks: Vec<&'a Element>,
     /// The policy of each core to which a task is mapped.
     policies: HashMap<CoreId, Policy>,
+    /// Tasks that one core runs, although its scheduler may have several.
+    pinned: Vec<(TaskId, CoreId)>,
     /// The parts of the hardware.
     hardware_parts: Vec<&'a Element>,
 }

@@ -1,14 +1,19 @@
 //! The analysis of a whole model: response times, use of cores and memories, latencies of chains.
 
 use crate::demand::{Demand, processor_demand};
+use crate::global;
 use crate::latency::{ChainResult, chains, inactive};
 use crate::model::{Activation, CoreId, Effect, Model, Policy, Preemption, TaskId};
+use crate::offset::{Timed, longest_responses};
 use crate::response::{CoreSet, Load};
 use crate::system::{Entry, System};
 use crate::time::TIME_MAX_NS;
 
 /// Largest number of rounds of the holistic analysis.
 const ROUNDS_MAX: usize = 1_000;
+/// Largest delay of a task that follows another, in periods, which the holistic analysis follows.
+/// Its equations often have no solution, and a longer delay helps no user.
+const DELAY_PERIODS_MAX: u64 = 100;
 
 /// An answer with its ground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +42,8 @@ impl Verdict {
 pub enum Method {
     /// Response time under preemptive fixed priorities.
     Preemptive,
+    /// Response time of a task with an offset under preemptive fixed priorities.
+    Offsets,
     /// Response time of a task that is not preempted.
     NonPreemptive,
     /// Response time of a task that others preempt between runnables.
@@ -49,6 +56,10 @@ pub enum Method {
     Holistic,
     /// Processor demand under earliest deadline first.
     Demand,
+    /// Sufficient test for fixed priorities on several cores with one queue.
+    GlobalPriority,
+    /// Sufficient tests for earliest deadline first on several cores with one queue.
+    GlobalDeadline,
     /// No method applies.
     None,
 }
@@ -60,6 +71,7 @@ impl Method {
             Method::Preemptive => {
                 "response time (Joseph, Pandya 1986; Lehoczky 1990; Audsley et al. 1993)"
             }
+            Method::Offsets => "schedule of the offsets (Leung, Merrill 1980)",
             Method::NonPreemptive => "non-preemptive response time (Davis et al. 2007)",
             Method::Cooperative => {
                 "response time with blocking by runnables (Audsley et al. 1993; OSEK OS 2.2.3)"
@@ -68,6 +80,13 @@ impl Method {
             Method::Spinning => "response time with spin locks (Gai, Lipari, Di Natale 2001: MSRP)",
             Method::Holistic => "holistic response time (Tindell, Clark 1994)",
             Method::Demand => "processor demand (Baruah et al. 1990; Zhang, Burns 2009)",
+            Method::GlobalPriority => {
+                "sufficient test of global fixed priorities (Bertogna, Cirinei 2007)"
+            }
+            Method::GlobalDeadline => {
+                "sufficient tests of global earliest deadline first (Goossens, Funk, Baruah 2003; \
+                 Bertogna, Cirinei, Lipari 2005)"
+            }
             Method::None => "none",
         }
     }
@@ -190,7 +209,7 @@ pub struct Bound {
     /// The bound is reached.
     pub is_exact: bool,
     /// Earliest deadline first: the result of the test.
-    demand: Option<Demand>,
+    pub(crate) demand: Option<Demand>,
 }
 
 /// Bounds of the response times of all entries.
@@ -202,14 +221,19 @@ pub fn responses(system: &System) -> Vec<Bound> {
         })
         .collect();
     let spins: Vec<Vec<u64>> = (0..system.policies.len()).map(|c| spin_times(system, c)).collect();
+    let fixed = timed_responses(system, &mut bounds);
     let mut jitter = vec![Some(0); system.entries.len()];
     for round in 0..=ROUNDS_MAX {
         let before: Vec<Option<u64>> = bounds.iter().map(|b| b.response_ns).collect();
         for (core, spins) in spins.iter().enumerate() {
             match system.policies[core] {
+                _ if system.group(core).len() > 1 => global::bounds(system, core, &mut bounds),
                 Policy::FixedPriority => fixed_priority(system, core, spins, &jitter, &mut bounds),
                 Policy::EarliestDeadline => earliest_deadline(system, core, &mut bounds),
             }
+        }
+        for (e, response) in &fixed {
+            bounds[*e].response_ns = Some(*response);
         }
         let after: Vec<Option<u64>> = bounds.iter().map(|b| b.response_ns).collect();
         let follows = system.entries.iter().any(|e| matches!(e.activation, Activation::After(_)));
@@ -223,16 +247,65 @@ pub fn responses(system: &System) -> Vec<Bound> {
             if let Activation::After(other) = system.entries[e].activation {
                 // The origin releases the job at any time up to the end of the task before.
                 let end = after[other].zip(jitter[other]).map(|(r, j)| r + j);
-                jitter[e] = end.filter(|end| *end < TIME_MAX_NS / 4);
+                let period = system.rate_ns(&system.entries[e]).unwrap_or(TIME_MAX_NS);
+                let limit = (TIME_MAX_NS / 4).min(period.saturating_mul(DELAY_PERIODS_MAX));
+                jitter[e] = end.filter(|end| *end < limit);
             }
         }
     }
     bounds
 }
 
+/// Exact response times of the tasks that only tasks with offsets delay. States their method.
+fn timed_responses(system: &System, bounds: &mut [Bound]) -> Vec<(usize, u64)> {
+    let mut fixed = vec![];
+    for core in 0..system.policies.len() {
+        let order = system.on_core(core);
+        let is_preemptive = |&e: &usize| {
+            let entry = &system.entries[e];
+            entry.preemption == Preemption::Preemptive && entry.sections.is_empty()
+        };
+        let applies = system.policies[core] == Policy::FixedPriority
+            && system.group(core).len() == 1
+            && order.iter().all(is_preemptive);
+        // The order of tasks with equal priorities is not known.
+        let priority = |at: usize| order.get(at).map(|&e| system.entries[e].priority);
+        let is_alone = |at: &usize| {
+            let above = at.checked_sub(1).and_then(priority);
+            above != priority(*at) && priority(at + 1) != priority(*at)
+        };
+        let timed = |e: usize| match system.entries[e].activation {
+            Activation::Periodic { period_ns, offset_ns: Some(offset_ns), jitter_ns: 0 } => {
+                let worst_ns = system.entries[e].execution_ns.worst;
+                Some((e, Timed { offset_ns, period_ns, worst_ns }))
+            }
+            _ => None,
+        };
+        let alone = (0..order.len()).take_while(is_alone);
+        let upper: Vec<(usize, Timed)> = alone.map_while(|at| timed(order[at])).collect();
+        // A common offset is a critical instant, which the response-time analysis has.
+        let is_common = || {
+            upper.iter().all(|(e, t)| t.offset_ns == upper[0].1.offset_ns && bounds[*e].is_exact)
+        };
+        if !applies || upper.is_empty() || is_common() {
+            continue;
+        }
+        let tasks: Vec<Timed> = upper.iter().map(|(_, timed)| *timed).collect();
+        let Some(responses) = longest_responses(&tasks) else { continue };
+        for ((e, _), response) in upper.into_iter().zip(responses) {
+            (bounds[e].method, bounds[e].is_exact) = (Method::Offsets, true);
+            fixed.push((e, response));
+        }
+    }
+    fixed
+}
+
 /// The method for an entry, and whether its result is exact.
 fn method(system: &System, e: usize) -> (Method, bool) {
     let entry = &system.entries[e];
+    if system.group(entry.core).len() > 1 {
+        return (global::method(system.policies[entry.core]), false);
+    }
     let on_core: Vec<&Entry> = system.entries.iter().filter(|o| o.core == entry.core).collect();
     if system.policies[entry.core] == Policy::EarliestDeadline {
         return (Method::Demand, true);
@@ -266,10 +339,13 @@ fn method(system: &System, e: usize) -> (Method, bool) {
     let first = on_core.first().and_then(|o| offset(o));
     let is_synchronous = first.is_some() && on_core.iter().all(|o| offset(o) == first);
     let has_ties = on_core.iter().filter(|o| o.priority == entry.priority).count() > 1;
-    let is_free = on_core.iter().all(|o| is_free(&o));
+    // The equations raise execution times of 0.
+    let is_whole = on_core.iter().all(|o| o.execution_ns.worst > 0);
+    let is_free = is_whole && on_core.iter().all(|o| is_free(&o));
     match entry.preemption {
         Preemption::Preemptive => {
-            let exact = all(Preemption::Preemptive) && (is_free || is_synchronous) && !has_ties;
+            let has_instant = is_free || (is_synchronous && is_whole);
+            let exact = all(Preemption::Preemptive) && has_instant && !has_ties;
             (Method::Preemptive, exact)
         }
         Preemption::NonPreemptive => {
@@ -454,6 +530,7 @@ fn task_results(
 
 fn judge(system: &System, entry: &Entry, bound: &Bound) -> (Verdict, String) {
     let overload = system.utilisation(entry.core) > 1.0 + 1e-9;
+    let is_global = system.group(entry.core).len() > 1;
     match (bound.demand, bound.response_ns, entry.deadline_ns) {
         (Some(Demand::Met), ..) => (Verdict::Schedulable, String::new()),
         (Some(Demand::Exceeded(at)), ..) => {
@@ -467,8 +544,11 @@ fn judge(system: &System, entry: &Entry, bound: &Bound) -> (Verdict, String) {
         (Some(Demand::Undecided), ..) => {
             (Verdict::Unknown, "the demand test reached its limits".into())
         }
-        (None, None, _) if overload && bound.is_exact => {
+        (None, None, _) if overload && (bound.is_exact || is_global) => {
             (Verdict::Unschedulable, "the tasks require more than the whole core".into())
+        }
+        (None, None, _) if is_global => {
+            (Verdict::Unknown, "the sufficient tests of global scheduling fail".into())
         }
         (None, None, _) => (Verdict::Unknown, "no bound of the response time was found".into()),
         (None, Some(_), None) => (Verdict::Schedulable, String::new()),
@@ -498,6 +578,7 @@ fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
         }
     }
     let mut pending: Vec<TaskId> = Vec::new();
+    let homes = model.homes();
     for (task, why) in &system.omitted {
         let why = format!("task '{}': {why}", model.tasks[*task].name);
         if model.tasks[*task].core.is_none() {
@@ -511,7 +592,7 @@ fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
     pending.extend((0..reasons.len()).filter(|&t| reasons[t].is_some()));
     while let Some(task) = pending.pop() {
         let Some(why) = reasons[task].clone() else { continue };
-        for other in (0..model.tasks.len()).filter(|&o| affects(model, task, o)) {
+        for other in (0..model.tasks.len()).filter(|&o| affects(model, &homes, task, o)) {
             if reasons[other].is_none() {
                 reasons[other] = Some(why.clone());
                 pending.push(other);
@@ -534,7 +615,7 @@ fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
 }
 
 /// Whether an error in the times of one task may change the response time of another.
-fn affects(model: &Model, task: TaskId, other: TaskId) -> bool {
+fn affects(model: &Model, homes: &[CoreId], task: TaskId, other: TaskId) -> bool {
     let (from, to) = (&model.tasks[task], &model.tasks[other]);
     if matches!(to.activation, Some(Activation::After(by)) if by == task) {
         return true;
@@ -546,5 +627,6 @@ fn affects(model: &Model, task: TaskId, other: TaskId) -> bool {
     let is_below = from.priority.zip(to.priority).is_some_and(|(from, to)| from < to);
     let may_block = from.preemption != Preemption::Preemptive || !from.sections.is_empty();
     let is_fixed = from.core.is_some_and(|c| model.cores[c].policy == Policy::FixedPriority);
-    from.core.is_some() && from.core == to.core && !(is_below && is_fixed && !may_block)
+    let home = |core: Option<CoreId>| core.map(|c| homes[c]);
+    from.core.is_some() && home(from.core) == home(to.core) && !(is_below && is_fixed && !may_block)
 }

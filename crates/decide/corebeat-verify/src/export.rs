@@ -1,6 +1,7 @@
 //! Drawings as SVG, and traces in BTF and for Perfetto.
 
 use crate::analysis::Report;
+use crate::front::FrontPoint;
 use crate::model::Model;
 use crate::simulation::Activity;
 use crate::time::Time;
@@ -142,6 +143,37 @@ pub fn response_svg(model: &Model, report: &Report) -> String {
          <text x=\"{line:.1}\" y=\"{}\" text-anchor=\"middle\">deadline</text>",
         bottom + 14
     );
+    svg + "</svg>\n"
+}
+
+/// The points of a Pareto front: the mean latency to the right, the power upwards, and the number
+/// of units beside each point.
+pub fn front_svg(points: &[FrontPoint]) -> String {
+    let rows = 16;
+    let height = (rows * ROW) as f64;
+    let most = |of: fn(&FrontPoint) -> u64| points.iter().map(of).max().unwrap_or(0).max(1);
+    let (latency, power) = (most(|p| p.latency_ns), most(|p| p.power_mw));
+    let mut svg = begin(rows);
+    axis(&mut svg, rows, latency);
+    for mark in 0..=4u32 {
+        let y = height * (1.0 - f64::from(mark) / 4.0) + 6.0;
+        let mw = power * u64::from(mark) / 4;
+        let _ = writeln!(svg, "<text x=\"4\" y=\"{y:.1}\">{mw} mW</text>");
+    }
+    for point in points {
+        let x = LEFT + WIDTH * point.latency_ns as f64 / latency as f64;
+        let y = height * (1.0 - point.power_mw as f64 / power as f64) + 6.0;
+        let mhz =
+            point.frequency_hz.map_or(String::new(), |hz| format!(", {} MHz", hz / 1_000_000));
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#4a7ebb\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{} units{mhz}</text>",
+            x - 6.0,
+            y + 14.0,
+            point.partition.units
+        );
+    }
     svg + "</svg>\n"
 }
 

@@ -68,6 +68,12 @@ struct UnitForm {
     #[serde(default, skip_serializing_if = "is_default")]
     kind: String,
     frequency_hz: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    frequencies_hz: Vec<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    idle_mw: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    core_mw: u64,
     memory_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     safety: Vec<Safety>,
@@ -84,6 +90,8 @@ struct CoreForm {
     frequency_hz: Option<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     policy: Policy,
+    #[serde(default, skip_serializing_if = "is_default")]
+    cluster: String,
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]
@@ -101,6 +109,7 @@ struct LatencyForm {
     read: Time,
     write: Time,
     access_bytes: u64,
+    wait: Option<Time>,
 }
 
 #[derive(Serialize, Deserialize, PartialEq)]
@@ -303,6 +312,7 @@ impl Form {
                 read_ns: l.read.ns,
                 write_ns: l.write.ns,
                 access_bytes: l.access_bytes,
+                wait_ns: l.wait.map_or(0, |t| t.ns),
             })
         };
         let label = |l: &LabelForm| {
@@ -338,6 +348,7 @@ impl Form {
             kind: c.kind.clone(),
             frequency_hz: c.frequency_hz,
             policy: c.policy,
+            cluster: c.cluster.clone(),
         };
         let memory = |m: &MemoryForm| Memory { name: m.name.clone(), size_bytes: m.size_bytes };
         Ok(Model {
@@ -353,6 +364,9 @@ impl Form {
                 cores: u.cores,
                 kind: u.kind.clone(),
                 frequency_hz: u.frequency_hz,
+                frequencies_hz: u.frequencies_hz.clone(),
+                idle_mw: u.idle_mw,
+                core_mw: u.core_mw,
                 memory_bytes: u.memory_bytes,
                 safety: u.safety.clone(),
             }),
@@ -403,6 +417,7 @@ impl Form {
             kind: c.kind.clone(),
             frequency_hz: c.frequency_hz,
             policy: c.policy,
+            cluster: c.cluster.clone(),
         };
         let latency = |l: &Latency| LatencyForm {
             core: model.cores[l.core].name.clone(),
@@ -410,6 +425,7 @@ impl Form {
             read: l.read_ns.into(),
             write: l.write_ns.into(),
             access_bytes: l.access_bytes,
+            wait: (l.wait_ns > 0).then(|| l.wait_ns.into()),
         };
         let label = |l: &Label| LabelForm {
             name: l.name.clone(),
@@ -442,6 +458,9 @@ impl Form {
                 cores: u.cores,
                 kind: u.kind.clone(),
                 frequency_hz: u.frequency_hz,
+                frequencies_hz: u.frequencies_hz.clone(),
+                idle_mw: u.idle_mw,
+                core_mw: u.core_mw,
                 memory_bytes: u.memory_bytes,
                 safety: u.safety.clone(),
             }),

@@ -24,7 +24,8 @@
 //!  .csv   --> table    --'      |                       `--> search <--> simulation of jobs
 //!                               |                                |
 //!                               |                                `--> witness --> export
-//!                               +--> partition: components on units
+//!                               +--> contention: waiting at memories
+//!                               +--> partition: components on units --> front: the best of them
 //!                               +--> form, table --> .toml, .csv
 //!                               `--> notes: what the reader does not support, and its effect
 //! ```
@@ -43,10 +44,16 @@
 //! | resources of one core | priority ceiling: Sha, Rajkumar, Lehoczky 1990 | bound |
 //! | resources of several cores | MSRP: Gai, Lipari, Di Natale 2001 | bound |
 //! | tasks that follow others | holistic: Tindell, Clark 1994 | bound |
+//! | preemptive tasks with offsets | schedule until it repeats: Leung, Merrill 1980 | exact (2) |
 //! | earliest deadline first | demand: Zhang, Burns 2009 | exact (1), else sufficient |
+//! | one queue, fixed priorities | Bertogna, Cirinei 2007 | sufficient |
+//! | one queue, earliest deadline first | Goossens et al. 2003; Bertogna et al. 2005 | sufficient |
 //! | chains | Davare et al. 2007, Hamann et al. 2017 | bound |
 //!
 //! (1) with arbitrary phases and distinct priorities; preemptive tasks also with equal phases.
+//!
+//! (2) of tasks above which all tasks have offsets, no jitter and distinct priorities, on cores
+//! without blocking; up to 200,000 jobs, else a bound for the worst phases.
 //!
 //! # Invariants
 //!
@@ -68,8 +75,15 @@
 //!    `non_preemptive_response_times_equal_the_proved_formulas`,
 //!    `demand_test_agrees_with_the_proved_response_times`,
 //!    `exact_response_times_are_reached_in_simulation`).
+//!    Those of offsets, too (`exact_response_times_of_offsets_are_reached_in_simulation`). They
+//!    equal those of pyCPA and SimSo, where these are installed
+//!    (`pycpa_has_equal_preemptive_and_no_lower_other_response_times`,
+//!    `simso_reaches_the_exact_response_times_of_one_core`).
 //! 6. No simulated response time exceeds its bound (`no_simulated_response_exceeds_its_bound`,
-//!    `schedulable_models_miss_no_deadline_in_simulation`).
+//!    `schedulable_models_miss_no_deadline_in_simulation`,
+//!    `no_simulated_response_of_cores_with_one_queue_exceeds_its_bound`,
+//!    `fuzzed_models_are_never_wrongly_schedulable`,
+//!    `simso_exceeds_no_bound_of_cores_with_one_queue`).
 //! 7. A witness replays with the same response time, and its jobs are permitted by the model
 //!    (`worst_case_of_cores_with_a_spin_lock_replays_and_draws`,
 //!    `witness_that_the_model_does_not_permit_is_rejected`).
@@ -92,18 +106,21 @@
 //!
 //! - Times are whole nanoseconds up to [`TIME_MAX_NS`].
 //! - AMALTHEA: caches and contention at connections are not modelled; the notes state the effect
-//!   of each unsupported element.
-//! - Offsets: the analysis assumes the worst phases, so with offsets its figures are bounds.
-//! - Scheduling is partitioned: a task that several cores may run is not analysed. Under earliest
-//!   deadline first, neither jitter nor resources nor tasks that follow others are analysed.
+//!   of each unsupported element. Contention at memories is modelled on request ([`contend`]).
+//! - Offsets: where the exact method does not apply, the analysis assumes the worst phases. Under
+//!   earliest deadline first it always does.
+//! - Cores with one queue must be equal, and all of them may run each of their tasks, which are
+//!   preemptive, have no jitter, and have deadlines up to their periods. Under earliest deadline
+//!   first, neither jitter nor resources nor tasks that follow others are analysed.
+//! - Delays of tasks that follow others are followed up to 100 periods.
 //! - Critical sections are not nested; in simulation they follow each other from the start of a
 //!   job on. The search therefore finds lower bounds of the worst case of models with resources.
 //! - Between two cooperative tasks, a chunk has the highest cooperative priority of its core, as a
 //!   task with an internal resource of OSEK has.
 //! - Cores become idle between two modes.
 //! - Partitioning supports periodic and sporadic tasks without critical sections, on equal units
-//!   with fixed priorities. It does not consider latencies of chains, energy, and the times of
-//!   accesses to memories.
+//!   with fixed priorities. It does not consider the times of accesses to memories. Latencies and
+//!   power are figures of [`front`], not goals of the search.
 //! - The simulation is a part of this crate, not a use of corebeat-sim. Crates in decide use base
 //!   only, and the threads of corebeat-sim move between CPUs, share them fairly and have
 //!   floating-point times, while a search runs millions of jobs of fixed tasks in whole
@@ -112,13 +129,17 @@
 
 mod amalthea;
 mod analysis;
+mod contention;
 mod demand;
 mod error;
 mod export;
 mod form;
+mod front;
 pub mod generate;
+mod global;
 mod latency;
 mod model;
+mod offset;
 mod partition;
 mod response;
 mod search;
@@ -132,10 +153,12 @@ pub use amalthea::read_amalthea;
 pub use analysis::{
     Bound, CoreUse, MemoryUse, Method, Report, TaskResult, Verdict, analyse, responses,
 };
+pub use contention::contend;
 pub use demand::{Demand, processor_demand};
 pub use error::Error;
-pub use export::{btf, gantt_svg, perfetto, response_svg};
+pub use export::{btf, front_svg, gantt_svg, perfetto, response_svg};
 pub use form::{read_toml, write_toml};
+pub use front::{FrontPoint, front};
 pub use latency::ChainResult;
 pub use model::{
     Access, Activation, Chain, Communication, Core, CoreId, Cost, ELEMENTS_MAX, Effect, Label,

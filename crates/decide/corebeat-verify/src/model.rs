@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::time::TIME_MAX_NS;
+use std::collections::HashMap;
 
 /// Index of a task in [`Model::tasks`].
 pub type TaskId = usize;
@@ -19,6 +20,8 @@ pub const ELEMENTS_MAX: usize = 1_000_000;
 pub const SPANS_MAX: usize = 1_000;
 /// Largest number of cores of a unit.
 const UNIT_CORES_MAX: usize = 1_024;
+/// Largest number of frequencies of a unit.
+const UNIT_FREQUENCIES_MAX: usize = 100;
 /// Largest number of modes.
 pub const MODES_MAX: usize = 64;
 
@@ -63,6 +66,9 @@ pub struct Core {
     pub frequency_hz: Option<u64>,
     /// Scheduling policy.
     pub policy: Policy,
+    /// Name of the group of equal cores that share one queue (global scheduling): each task of one
+    /// of them runs on all. Empty: the core has a queue of its own.
+    pub cluster: String,
 }
 
 /// Scheduling policy of a core.
@@ -98,6 +104,8 @@ pub struct Latency {
     pub write_ns: u64,
     /// Bytes of one access, at least 1. An access to a larger label repeats.
     pub access_bytes: u64,
+    /// Longest time for which an access waits for other cores, in nanoseconds.
+    pub wait_ns: u64,
 }
 
 /// Data that tasks share.
@@ -352,7 +360,7 @@ pub enum Communication {
 }
 
 /// The unit that partitioning multiplies: a control unit with equal cores.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct UnitKind {
     /// Number of cores of a unit, from 1.
     pub cores: usize,
@@ -360,6 +368,12 @@ pub struct UnitKind {
     pub kind: String,
     /// Ticks per second of the cores.
     pub frequency_hz: Option<u64>,
+    /// Other values of `frequency_hz` that the Pareto front tries; empty: only that one.
+    pub frequencies_hz: Vec<u64>,
+    /// Power of a unit whose cores are idle, in milliwatts.
+    pub idle_mw: u64,
+    /// Additional power of a core that is always busy at `frequency_hz`, in milliwatts.
+    pub core_mw: u64,
     /// Memory of a unit in bytes; `None`: no limit.
     pub memory_bytes: Option<u64>,
     /// Highest safety level that each core supports, such as D for a lock-step core. Cores without
@@ -434,7 +448,10 @@ impl Model {
         let Some(latency) = self.latencies.iter().find(known) else { return Range::default() };
         let pieces =
             label.size_bytes.unwrap_or(latency.access_bytes).div_ceil(latency.access_bytes);
-        let piece = |count: Range, ns: u64| count.times(Range::exactly(pieces.saturating_mul(ns)));
+        let piece = |count: Range, ns: u64| {
+            let worst = pieces.saturating_mul(ns.saturating_add(latency.wait_ns));
+            count.times(Range { best: pieces.saturating_mul(ns), worst })
+        };
         piece(access.reads, latency.read_ns).plus(piece(access.writes, latency.write_ns))
     }
 
@@ -597,9 +614,31 @@ impl Model {
         Ok(())
     }
 
+    /// Of each core, the first core of its cluster, or itself.
+    pub(crate) fn homes(&self) -> Vec<CoreId> {
+        let mut first: HashMap<&str, CoreId> = HashMap::new();
+        let named = self.cores.iter().enumerate();
+        named
+            .map(|(core, c)| match c.cluster.as_str() {
+                "" => core,
+                cluster => *first.entry(cluster).or_insert(core),
+            })
+            .collect()
+    }
+
     fn check_hardware(&self) -> Result<(), Error> {
-        for core in &self.cores {
+        for (core, home) in self.cores.iter().zip(self.homes()) {
             number(&named("core", &core.name), "frequency in hertz", core.frequency_hz, 1)?;
+            let first = &self.cores[home];
+            let parts = |c: &Core| (c.kind.clone(), c.frequency_hz, c.policy);
+            if parts(core) != parts(first) {
+                let what = format!(
+                    "it shares a queue with core '{}', but its kind, frequency or policy differs; \
+                     make them equal",
+                    first.name
+                );
+                return Err(Error::new(named("core", &core.name), what));
+            }
         }
         for memory in &self.memories {
             number(&named("memory", &memory.name), "size in bytes", memory.size_bytes, 0)?;
@@ -607,7 +646,7 @@ impl Model {
         for latency in &self.latencies {
             let place = named("latency of core", &self.cores[latency.core].name);
             number(&place, "number of bytes of an access", Some(latency.access_bytes), 1)?;
-            let longest = latency.read_ns.max(latency.write_ns);
+            let longest = latency.read_ns.max(latency.write_ns).max(latency.wait_ns);
             number(&place, "time of an access in nanoseconds", Some(longest), 0)?;
         }
         if let Some(unit) = &self.unit {
@@ -615,7 +654,14 @@ impl Model {
                 let what = format!("write a number from 1 to {UNIT_CORES_MAX}");
                 return Err(Error::new("unit", format!("{} cores; {what}", unit.cores)));
             }
-            number("unit", "frequency in hertz", unit.frequency_hz, 1)?;
+            for hz in unit.frequency_hz.iter().chain(&unit.frequencies_hz) {
+                number("unit", "frequency in hertz", Some(*hz), 1)?;
+            }
+            if unit.frequencies_hz.len() > UNIT_FREQUENCIES_MAX {
+                let what = format!("more than {UNIT_FREQUENCIES_MAX} frequencies; leave some out");
+                return Err(Error::new("unit", what));
+            }
+            number("unit", "power in milliwatts", Some(unit.idle_mw.max(unit.core_mw)), 0)?;
             number("unit", "memory in bytes", unit.memory_bytes, 0)?;
         }
         Ok(())

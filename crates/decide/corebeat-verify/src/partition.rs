@@ -199,6 +199,55 @@ pub fn partition(model: &Model, options: &PartitionOptions) -> Result<Partition,
     })
 }
 
+/// Partitions onto at most this number of units, so that the use of the cores is even: each
+/// component goes to the core with the least use that permits it. `None` if a component finds no
+/// core.
+///
+/// # Errors
+/// As [`partition`].
+pub(crate) fn spread(
+    model: &Model,
+    options: &PartitionOptions,
+    units: usize,
+) -> Result<Option<Partition>, Error> {
+    let problem = Problem::new(model, options)?;
+    let mut state = problem.empty(units);
+    for &c in &problem.order {
+        let cores = problem.unit.cores;
+        let share = |at: usize| -> f64 {
+            let of = |mode: usize| -> f64 {
+                state.cores[at].iter().map(|&o| problem.components[o].shares[mode]).sum()
+            };
+            (0..problem.modes).map(of).fold(0.0, f64::max)
+        };
+        let mut by_use: Vec<(f64, usize)> =
+            (0..state.cores.len()).map(|at| (share(at), at)).collect();
+        by_use.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let places = by_use.into_iter().map(|(_, at)| Place { unit: at / cores, core: at % cores });
+        let mut places = places;
+        let found = places.find(|place| problem.permits(&mut state, c, *place));
+        let Some(place) = found else { return Ok(None) };
+        problem.place(&mut state, c, place);
+    }
+    let lower_bound = problem.lower_bound();
+    let mut places: Vec<Place> = state.places.into_iter().flatten().collect();
+    // Units without components are left out.
+    let mut used: Vec<usize> = places.iter().map(|p| p.unit).collect();
+    used.sort_unstable();
+    used.dedup();
+    for place in &mut places {
+        place.unit = used.partition_point(|u| *u < place.unit);
+    }
+    Ok(Some(Partition {
+        components: problem.components,
+        places,
+        units: used.len(),
+        lower_bound: lower_bound.min(used.len()),
+        communication: state.communication,
+        is_least_communication: state.communication == 0,
+    }))
+}
+
 /// Whether a number of units would suffice without each of the constraints: the constraints whose
 /// answer is yes forbid the number.
 ///

@@ -19,7 +19,8 @@ pub struct Load {
     /// Smallest spans of 2, 3, ... arrivals, which replace the period and the jitter if there are
     /// any.
     pub spans_ns: Vec<u64>,
-    /// Worst-case execution time.
+    /// Worst-case execution time. A [`CoreSet`] raises 0 to 1: a job without an execution time
+    /// waits for the core, too.
     pub worst_ns: u64,
     /// Longest time for which tasks of lower priority delay a job.
     pub blocking_ns: u64,
@@ -132,6 +133,9 @@ impl CoreSet {
     }
 
     fn update(&mut self) {
+        for load in &mut self.loads {
+            load.worst_ns = load.worst_ns.max(1);
+        }
         self.is_plain = self.loads.iter().all(|l| {
             l.jitter_ns == 0 && l.spans_ns.is_empty() && l.blocking_ns == 0 && !l.is_non_preemptive
         });
@@ -326,6 +330,12 @@ mod tests {
         let burst = Load { spans_ns: vec![1, 10], ..Load::new(1, 2) };
         // Releases at 0, 1, 10, 11, ...: the second one waits.
         assert_eq!(responses(vec![burst, low]), [3, 15]);
+    }
+
+    #[test]
+    fn job_without_execution_time_waits_for_the_core() {
+        let loads = [(10, 4), (20, 0)].map(|(t, c)| Load::new(t, c));
+        assert_eq!(responses(loads.to_vec()), [4, 5]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use crate::model::{Activation, CoreId, Policy, Preemption};
 use crate::system::{Entry, RANK_MAX, System};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 /// A job of a scenario.
@@ -182,7 +183,12 @@ impl<'a> Simulation<'a> {
             }
             self.release(jobs, now);
             for core in 0..self.running.len() {
-                self.dispatch(core);
+                match self.system.group(core) {
+                    [_] => self.dispatch(core),
+                    // The first core of a group acts for all.
+                    [first, ..] if *first == core => self.dispatch_group(core),
+                    _ => {}
+                }
             }
         }
         // A job that is late at the end has missed its deadline, too.
@@ -372,17 +378,46 @@ impl<'a> Simulation<'a> {
     }
 
     fn dispatch(&mut self, core: CoreId) {
-        let mut best: Option<(u64, bool, std::cmp::Reverse<u64>, usize)> = None;
+        let mut best: Option<(u64, bool, Reverse<u64>, usize)> = None;
         for &e in &self.by_core[core] {
             let Some(job) = self.queues[e].front() else { continue };
-            let key =
-                (self.rank(e, job), self.progress[e].started, std::cmp::Reverse(job.release_ns), e);
+            let key = (self.rank(e, job), self.progress[e].started, Reverse(job.release_ns), e);
             if best.is_none_or(|best| (key.0, key.1, key.2) > (best.0, best.1, best.2)) {
                 best = Some(key);
             }
         }
         self.running[core] = best.map(|key| key.3);
         if let Some((.., e)) = best {
+            self.continue_job(e);
+        }
+    }
+
+    /// The jobs with the highest ranks run on the cores of a group. A job that runs stays on its
+    /// core.
+    fn dispatch_group(&mut self, core: CoreId) {
+        let system = self.system;
+        let group = system.group(core);
+        let mut ready: Vec<_> = self.by_core[core]
+            .iter()
+            .filter_map(|&e| {
+                let job = self.queues[e].front()?;
+                let started = self.progress[e].started;
+                Some((Reverse((self.rank(e, job), started, Reverse(job.release_ns))), e))
+            })
+            .collect();
+        ready.sort_by_key(|(key, _)| *key);
+        ready.truncate(group.len());
+        for &c in group {
+            let keeps = |e: &usize| ready.iter().any(|(_, r)| r == e);
+            self.running[c] = self.running[c].filter(keeps);
+        }
+        for (_, e) in ready {
+            if !group.iter().any(|&c| self.running[c] == Some(e)) {
+                let free = group.iter().find(|&&c| self.running[c].is_none());
+                if let Some(&free) = free {
+                    self.running[free] = Some(e);
+                }
+            }
             self.continue_job(e);
         }
     }

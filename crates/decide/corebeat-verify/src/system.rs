@@ -61,6 +61,8 @@ pub struct System {
     pub policies: Vec<Policy>,
     /// Resources by index.
     pub(crate) resources: Vec<Resource>,
+    /// Of each core, the cores that share its queue, with itself. Entries name the first of them.
+    pub(crate) groups: Vec<Vec<CoreId>>,
     /// Tasks that cannot be analysed, with the reason.
     pub omitted: Vec<(TaskId, String)>,
 }
@@ -71,8 +73,9 @@ impl System {
         let active = (0..model.tasks.len()).filter(|&t| model.tasks[t].is_active(mode));
         let mut omitted = Vec::new();
         let mut entries = Vec::new();
+        let homes = model.homes();
         for task in active {
-            match entry(model, task) {
+            match entry(model, &homes, task) {
                 Ok(entry) => entries.push(entry),
                 Err(why) => omitted.push((task, why)),
             }
@@ -96,14 +99,16 @@ impl System {
         }
         let resources = resources(&entries, model.resources.len());
         let policies = model.cores.iter().map(|c| c.policy).collect();
-        System { entries, policies, resources, omitted }
+        let groups = groups(&homes);
+        System { entries, policies, resources, groups, omitted }
     }
 
     /// A system of entries on fixed-priority cores without resources.
     pub fn of(entries: Vec<Entry>) -> System {
         let cores = entries.iter().map(|e| e.core + 1).max().unwrap_or(0);
         let policies = vec![Policy::FixedPriority; cores];
-        System { entries, policies, resources: vec![], omitted: vec![] }
+        let groups = (0..cores).map(|core| vec![core]).collect();
+        System { entries, policies, resources: vec![], groups, omitted: vec![] }
     }
 
     /// The entries of a core, the most urgent first.
@@ -114,14 +119,21 @@ impl System {
         on
     }
 
-    /// Utilisation of a core by worst-case execution times.
+    /// The cores that share the queue of a core, with itself.
+    pub(crate) fn group(&self, core: CoreId) -> &[CoreId] {
+        &self.groups[core]
+    }
+
+    /// Utilisation of a core by worst-case execution times: its part of the group's.
     pub(crate) fn utilisation(&self, core: CoreId) -> f64 {
         let of = |e: &Entry| {
             let period = self.rate_ns(e)?;
             Some(e.execution_ns.worst as f64 / period as f64)
         };
+        let home = self.groups[core][0];
         // The sum of no numbers would be -0.
-        self.entries.iter().filter(|e| e.core == core).filter_map(of).fold(0.0, |a, b| a + b)
+        let all = self.entries.iter().filter(|e| e.core == home).filter_map(of);
+        all.fold(0.0, |a, b| a + b) / self.groups[core].len() as f64
     }
 
     /// Period of an entry, or of the origin of its activations.
@@ -137,10 +149,14 @@ impl System {
     }
 }
 
-fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
+fn entry(model: &Model, homes: &[CoreId], id: TaskId) -> Result<Entry, String> {
     let task = &model.tasks[id];
-    let core = task.core.ok_or("the task has no core; map it to one")?;
+    let core = homes[task.core.ok_or("the task has no core; map it to one")?];
     let kind = &model.cores[core];
+    let is_global = !kind.cluster.is_empty();
+    if is_global && (!task.sections.is_empty() || task.preemption != Preemption::Preemptive) {
+        return Err("blocking is not analysed under global scheduling".into());
+    }
     let is_edf = kind.policy == Policy::EarliestDeadline;
     let priority = match task.priority {
         Some(priority) => priority,
@@ -157,7 +173,11 @@ fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
     if is_edf && (!task.sections.is_empty() || task.preemption != Preemption::Preemptive) {
         return Err("blocking is not analysed under earliest deadline first".into());
     }
-    let execution_ns = model.execution(task, kind, Some(core))?;
+    let mut execution_ns = model.execution(task, kind, Some(core))?;
+    for other in (core + 1..homes.len()).filter(|&o| is_global && homes[o] == core) {
+        let there = model.execution(task, &model.cores[other], Some(other))?;
+        execution_ns = execution_ns.or(there);
+    }
     if execution_ns.worst > TIME_MAX_NS {
         return Err("the execution time is longer than 52 days; correct it".into());
     }
@@ -176,6 +196,15 @@ fn entry(model: &Model, id: TaskId) -> Result<Entry, String> {
         chunks_ns: model.chunks(task, kind, Some(core))?,
         sections: task.sections.clone(),
     })
+}
+
+/// The groups of cores that have the same first core.
+fn groups(homes: &[CoreId]) -> Vec<Vec<CoreId>> {
+    let mut of_home: Vec<Vec<CoreId>> = vec![vec![]; homes.len()];
+    for (core, &home) in homes.iter().enumerate() {
+        of_home[home].push(core);
+    }
+    homes.iter().map(|&home| of_home[home].clone()).collect()
 }
 
 /// The positions of the entries by their tasks.

@@ -2,7 +2,7 @@
 
 use corebeat_verify::{
     Access, Activation, Effect, Label, Latency, Model, Note, Range, Section, Task, Verdict,
-    analyse, read_amalthea, read_csv, read_toml,
+    analyse, contend, read_amalthea, read_csv, read_toml, write_toml,
 };
 
 const WATERS: &str = include_str!("amalthea/waters2019-mapped.amxmi");
@@ -155,6 +155,73 @@ memory = 'm'
     assert_eq!(verdict(&(TWO.to_owned() + &unknown)), Verdict::Unknown);
 }
 
+/// Two cores that use a memory: each access waits for one access of the other core.
+#[test]
+fn contention_lengthens_accesses_and_replaces_its_note() {
+    let hardware = "
+[[memories]]
+name = 'm'
+[[memories]]
+name = 'own'
+[[labels]]
+name = 'l'
+size_bytes = 8
+memory = 'm'
+[[labels]]
+name = 'o'
+size_bytes = 8
+memory = 'own'
+[[cores]]
+name = 'd'
+[[latencies]]
+core = 'c'
+memory = 'm'
+read = '40 ns'
+write = '50 ns'
+access_bytes = 4
+[[latencies]]
+core = 'd'
+memory = 'm'
+read = '60 ns'
+write = '70 ns'
+access_bytes = 8
+[[latencies]]
+core = 'd'
+memory = 'own'
+read = '1 ns'
+write = '1 ns'
+access_bytes = 8
+[[tasks]]
+name = 'e'
+period = '1 ms'
+execution = '1 us'
+priority = 1
+core = 'd'
+accesses = [{ label = 'l', writes = 1 }, { label = 'o', reads = 1 }]
+";
+    let access = "accesses = [{ label = 'l', reads = [0, 3] }]\npriority = 2";
+    let mut model = read_toml(&(TWO.replace("priority = 2", access) + hardware)).unwrap();
+    let optimistic = Note {
+        place: "line 1".into(),
+        what: "waiting for other cores at connections and memories is not considered".into(),
+        effect: Effect::Optimistic,
+        task: Some(0),
+    };
+    model.notes.push(optimistic);
+    let before = analyse(&model);
+    assert_eq!(before.tasks[0].response_ns, Some(4_000_000 + 3 * 2 * 40));
+    assert_eq!(before.verdict, Verdict::Unknown);
+    let contended = contend(&model);
+    assert_eq!(contended.check(), Ok(()));
+    assert_eq!(contended.latencies.iter().map(|l| l.wait_ns).collect::<Vec<_>>(), [70, 50, 0]);
+    let after = analyse(&contended);
+    assert_eq!(after.tasks[0].response_ns, Some(4_000_000 + 3 * 2 * (40 + 70)));
+    assert_eq!(after.tasks[2].response_ns, Some(1_000 + 70 + 50 + 1));
+    assert_eq!(after.verdict, Verdict::Schedulable);
+    assert!(after.tasks.iter().all(|t| !t.is_exact));
+    assert_eq!(read_toml(&write_toml(&contended)), Ok(contended));
+}
+
 #[test]
 fn modes_exclude_each_other() {
     let modes = TWO.replace("'9 ms'", "'13 ms'").replace("core = 'c'", "core = 'c'\nmodes = ['X']");
@@ -229,11 +296,25 @@ fn indices_outside_of_the_model_are_rejected() {
         }),
         ("core", &|m| {
             let (read_ns, write_ns) = (1, 1);
-            m.latencies.push(Latency { core: 7, memory: 0, read_ns, write_ns, access_bytes: 1 });
+            m.latencies.push(Latency {
+                core: 7,
+                memory: 0,
+                read_ns,
+                write_ns,
+                access_bytes: 1,
+                wait_ns: 0,
+            });
         }),
         ("memory", &|m| {
             let (read_ns, write_ns) = (1, 1);
-            m.latencies.push(Latency { core: 0, memory: 0, read_ns, write_ns, access_bytes: 1 });
+            m.latencies.push(Latency {
+                core: 0,
+                memory: 0,
+                read_ns,
+                write_ns,
+                access_bytes: 1,
+                wait_ns: 0,
+            });
         }),
     ];
     for (kind, change) in changes {

@@ -3,7 +3,7 @@
 
 use corebeat_verify::{
     Answer, Constraint, Model, Partition, PartitionOptions, Range, Safety, Task, UnitKind, Verdict,
-    analyse, explain, partition, read_toml,
+    analyse, explain, front, front_svg, partition, read_toml,
 };
 use fastrand::Rng;
 
@@ -54,7 +54,7 @@ fn model(random: &mut Rng) -> Model {
     let cores = random.usize(1..=2);
     let safety = (0..cores).map(|c| if c == 0 { Safety::D } else { Safety::B }).collect();
     let memory_bytes = Some(random.u64(200..400));
-    let unit = UnitKind { cores, kind: String::new(), frequency_hz: None, memory_bytes, safety };
+    let unit = UnitKind { cores, memory_bytes, safety, ..UnitKind::default() };
     let mut model =
         Model { unit: Some(unit), modes: vec!["a".into(), "b".into()], ..Model::default() };
     for t in 0..random.usize(1..=6) {
@@ -131,10 +131,9 @@ fn explanation_names_the_constraint_that_forbids_a_unit_less() {
     let mut model = Model {
         unit: Some(UnitKind {
             cores: 1,
-            kind: String::new(),
-            frequency_hz: None,
             memory_bytes: Some(100),
             safety: vec![Safety::B],
+            ..UnitKind::default()
         }),
         ..Model::default()
     };
@@ -165,7 +164,7 @@ fn explanation_names_the_constraint_that_forbids_a_unit_less() {
 #[test]
 fn sums_of_sizes_do_not_overflow() {
     let (kind, safety) = (String::new(), vec![]);
-    let unit = UnitKind { cores: 1, kind, frequency_hz: None, memory_bytes: None, safety };
+    let unit = UnitKind { cores: 1, kind, safety, ..UnitKind::default() };
     let mut model = Model { unit: Some(unit), ..Model::default() };
     for t in 0..3 {
         let mut task = Task::new(format!("t{t}"), 1_000, Range::exactly(100), 0);
@@ -228,4 +227,64 @@ fn models_that_cannot_be_partitioned_are_rejected_with_the_reason() {
         let error = partition(&model, &PartitionOptions::default()).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+/// Ticks at two frequencies: fewer units need a higher frequency, which costs power, and more units
+/// bring shorter response times.
+#[test]
+fn front_has_no_point_that_another_one_covers() {
+    let text = "
+[unit]
+cores = 1
+frequency_hz = 100000000
+frequencies_hz = [100000000, 200000000, 10000]
+idle_mw = 100
+core_mw = 400
+[[tasks]]
+name = 'a'
+period = '10 ms'
+ticks = { any = 300000 }
+[[tasks]]
+name = 'b'
+period = '20 ms'
+ticks = { any = 800000 }
+[[tasks]]
+name = 'c'
+period = '40 ms'
+ticks = { any = 2400000 }
+";
+    let model = read_toml(text).unwrap();
+    let options = PartitionOptions::default();
+    let points = front(&model, &options).unwrap();
+    let figures: Vec<_> = points
+        .iter()
+        .map(|p| {
+            let mhz = p.frequency_hz.unwrap() / 1_000_000;
+            (p.partition.units, mhz, p.power_mw, p.latency_ns)
+        })
+        .collect();
+    // Uses at 100 MHz: 0.3, 0.4 and 0.6; at 200 MHz half of them, at 8 times the power.
+    assert_eq!(
+        figures,
+        [
+            (1, 200, 100 + 2_080, (1_500_000 + 5_500_000 + 19_000_000) / 3),
+            (2, 100, 200 + 520, (3_000_000 + 14_000_000 + 24_000_000) / 3),
+            (2, 200, 200 + 2_080, (1_500_000 + 5_500_000 + 12_000_000) / 3),
+            (3, 100, 300 + 520, (3_000_000 + 8_000_000 + 24_000_000) / 3),
+            (3, 200, 300 + 2_080, (1_500_000 + 4_000_000 + 12_000_000) / 3),
+        ]
+    );
+    for point in &points {
+        let mut scaled = model.clone();
+        scaled.unit.as_mut().unwrap().frequency_hz = point.frequency_hz;
+        verify(&scaled, &options, &point.partition);
+    }
+    let svg = front_svg(&points);
+    assert_eq!(svg.matches("<circle").count(), points.len());
+    let timed = text.replace("ticks = { any = 300000 }", "execution = '3 ms'");
+    let error = front(&read_toml(&timed).unwrap(), &options).unwrap_err().to_string();
+    assert!(error.contains("task 'a'") && error.contains("ticks"), "{error}");
+    let slow = text.replace("[100000000, 200000000, 10000]", "[10000]");
+    let error = front(&read_toml(&slow).unwrap(), &options).unwrap_err().to_string();
+    assert!(error.contains("fits on no empty core"), "{error}");
 }

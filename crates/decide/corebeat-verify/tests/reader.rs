@@ -2,8 +2,8 @@
 
 use corebeat_verify::{
     Access, Activation, Chain, Communication, Core, Cost, Effect, Label, Latency, Memory, Model,
-    Note, Policy, Preemption, Range, Runnable, Safety, Section, Task, UnitKind, read_amalthea,
-    read_csv, read_toml, write_csv, write_toml,
+    Note, Policy, Preemption, Range, Runnable, Safety, Section, Task, UnitKind, Verdict, analyse,
+    read_amalthea, read_csv, read_toml, write_csv, write_toml,
 };
 use proptest::prelude::*;
 
@@ -349,6 +349,76 @@ fn exponential_numbers_of_ways_are_limited() {
     assert!(model.notes.iter().any(is_limited), "{:#?}", model.notes);
 }
 
+/// A scheduler of two cores: its tasks share a queue, unless a task or an interrupt has a core of
+/// its own, or the cores differ.
+#[test]
+fn scheduler_of_several_cores_is_global() {
+    let core = |n: u32| {
+        format!(
+            "<modules xsi:type=\"am:ProcessingUnit\" name=\"C{n}\" \
+             frequencyDomain=\"F{n}?type=FrequencyDomain\"/>"
+        )
+    };
+    let domain = |n: u32, mhz: u32| {
+        format!(
+            "<domains xsi:type=\"am:FrequencyDomain\" name=\"F{n}\">\
+             <defaultValue value=\"{mhz}\" unit=\"MHz\"/></domains>"
+        )
+    };
+    let ticks = "<activityGraph><items xsi:type=\"am:Ticks\">\
+                 <default xsi:type=\"am:DiscreteValueConstant\" value=\"100\"/></items></activityGraph>";
+    let text = |mhz: u32, affinity: &str| {
+        let tasks: String = ["A", "B"]
+            .map(|n| {
+                format!("<tasks name=\"{n}\" stimuli=\"t?type=PeriodicStimulus\">{ticks}</tasks>")
+            })
+            .concat();
+        let allocations: String = [("A", ""), ("B", affinity)]
+            .map(|(n, affinity)| {
+                format!(
+                    "<taskAllocation task=\"{n}?type=Task\" scheduler=\"S?type=TaskScheduler\" \
+                     {affinity}><schedulingParameters priority=\"1\"/></taskAllocation>"
+                )
+            })
+            .concat();
+        amxmi(
+            "1.0.0",
+            &format!(
+                "<swModel>{tasks}</swModel><hwModel><structures name=\"E\">{}{}</structures>{}{}\
+                 </hwModel><osModel><operatingSystems name=\"os\"><taskSchedulers name=\"S\">\
+                 <schedulingAlgorithm xsi:type=\"am:FixedPriorityPreemptive\"/></taskSchedulers>\
+                 </operatingSystems></osModel><stimuliModel><stimuli \
+                 xsi:type=\"am:PeriodicStimulus\" name=\"t\"><recurrence value=\"10\" \
+                 unit=\"ms\"/></stimuli></stimuliModel><mappingModel><schedulerAllocation \
+                 scheduler=\"S?type=TaskScheduler\" responsibility=\"C0?type=ProcessingUnit \
+                 C1?type=ProcessingUnit\"/>{allocations}</mappingModel>",
+                core(0),
+                core(1),
+                domain(0, 100),
+                domain(1, mhz)
+            ),
+        )
+    };
+    let optimistic = |model: &Model| -> Vec<String> {
+        let notes = model.notes.iter().filter(|n| n.effect == Effect::Optimistic);
+        notes.map(|n| n.what.clone()).collect()
+    };
+    let global = read_amalthea(&text(100, "")).unwrap();
+    assert_eq!(optimistic(&global), Vec::<String>::new());
+    assert!(global.cores.iter().all(|c| c.cluster == "S"), "{global:#?}");
+    assert_eq!(global.tasks.iter().map(|t| t.core).collect::<Vec<_>>(), [Some(0); 2]);
+    assert_eq!(analyse(&global).verdict, Verdict::Schedulable);
+    for (mhz, affinity, what) in [
+        (200, "", "different cores may run"),
+        (100, "affinity=\"C1?type=ProcessingUnit\"", "only core 'C1' of scheduler 'S'"),
+    ] {
+        let model = read_amalthea(&text(mhz, affinity)).unwrap();
+        let notes = optimistic(&model);
+        assert!(notes.iter().any(|n| n.contains(what)), "{notes:?}");
+        assert_eq!(analyse(&model).verdict, Verdict::Unknown);
+    }
+}
+
 fn range() -> impl Strategy<Value = Range> {
     (0..1u64 << 40, 0..1u64 << 40).prop_map(|(best, more)| Range { best, worst: best + more })
 }
@@ -440,7 +510,12 @@ fn any_model() -> impl Strategy<Value = Model> {
             Model {
                 cores: vec![
                     core,
-                    Core { name: name("c", 1), unit: odd.clone(), ..Core::default() },
+                    Core {
+                        name: name("c", 1),
+                        unit: odd.clone(),
+                        cluster: odd.clone(),
+                        ..Core::default()
+                    },
                 ],
                 memories: vec![Memory { name: name("m", 0), size_bytes: Some(9) }],
                 latencies: vec![Latency {
@@ -449,6 +524,7 @@ fn any_model() -> impl Strategy<Value = Model> {
                     read_ns: 3,
                     write_ns: 4,
                     access_bytes: 8,
+                    wait_ns: 2,
                 }],
                 labels: vec![
                     Label { name: name("l", 0), size_bytes: None, memory: Some(0) },
@@ -470,6 +546,9 @@ fn any_model() -> impl Strategy<Value = Model> {
                     cores: 2,
                     kind: odd.clone(),
                     frequency_hz: None,
+                    frequencies_hz: vec![5, 6],
+                    idle_mw: 7,
+                    core_mw: 8,
                     memory_bytes: Some(4),
                     safety: vec![Safety::D],
                 }),

@@ -103,7 +103,8 @@ impl Reader<'_> {
                 u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(transfer)
             };
             let (read_ns, write_ns) = (ns(read.worst), ns(write.worst));
-            model.latencies.push(Latency { core, memory, read_ns, write_ns, access_bytes });
+            let latency = Latency { core, memory, read_ns, write_ns, access_bytes, wait_ns: 0 };
+            model.latencies.push(latency);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::code::Flow;
 use super::xml::Element;
 use super::{Reader, key};
+use crate::contention;
 use crate::error::Error;
 use crate::model::{Cost, Effect, Model, Policy, Section};
 use std::collections::HashMap;
@@ -61,6 +62,7 @@ impl Reader<'_> {
                 }
             }
         }
+        self.note_pinned(model);
         self.unmapped(flows, model);
         Ok(())
     }
@@ -130,6 +132,7 @@ impl Reader<'_> {
                     return Err(Error::new(place, "two allocations to different cores; keep one"));
                 }
                 task.core = Some(core);
+                self.pinned.push((id, core));
                 if let Some(policy) = scheduler.policy {
                     model.cores[core].policy = policy;
                     let other = self.policies.insert(core, policy);
@@ -143,10 +146,7 @@ impl Reader<'_> {
                 let what = format!("scheduler '{name}' has no core");
                 self.note(&place, Effect::Optimistic, what, Some(id));
             }
-            _ => {
-                let what = "several cores may run the task; global scheduling is not analysed";
-                self.note(&place, Effect::Optimistic, what, Some(id));
-            }
+            _ => self.share(&place, id, &name, scheduler, &permitted, model),
         }
         let priority = self.priority(allocation, id)?;
         let top = ISR_PRIORITY_MIN;
@@ -155,6 +155,61 @@ impl Reader<'_> {
             (_, priority) => priority.map(|p| p.min(top - 1)),
         };
         Ok(())
+    }
+
+    /// Maps a task to the cores of its scheduler, which share one queue.
+    fn share(
+        &mut self,
+        place: &str,
+        id: usize,
+        name: &str,
+        scheduler: &Scheduler,
+        permitted: &[usize],
+        model: &mut Model,
+    ) {
+        let same = |a: usize, b: usize| {
+            let parts = |c: usize| (&model.cores[c].kind, model.cores[c].frequency_hz);
+            parts(a) == parts(b)
+        };
+        let is_free = |c: &usize| {
+            let cluster = &model.cores[*c].cluster;
+            let is_other = self.policies.get(c).is_some_and(|p| Some(*p) != scheduler.policy);
+            !is_other && (cluster.is_empty() || cluster == name)
+        };
+        let what = match scheduler.policy {
+            _ if permitted != scheduler.cores => {
+                "only some cores of its scheduler may run the task, which is not analysed"
+            }
+            Some(_) if !permitted.iter().all(|&c| same(c, permitted[0])) => {
+                "different cores may run the task, which is not analysed"
+            }
+            Some(policy) if permitted.iter().all(is_free) => {
+                for &core in permitted {
+                    model.cores[core].cluster = name.to_owned();
+                    model.cores[core].policy = policy;
+                    self.policies.insert(core, policy);
+                }
+                model.tasks[id].core = Some(permitted[0]);
+                return;
+            }
+            _ => "its scheduler shares cores with another one, which is not analysed",
+        };
+        self.note(place, Effect::Optimistic, what, Some(id));
+    }
+
+    /// Notes the tasks that only one core of several with one queue may run.
+    fn note_pinned(&mut self, model: &Model) {
+        for (id, core) in std::mem::take(&mut self.pinned) {
+            let cluster = &model.cores[core].cluster;
+            if !cluster.is_empty() {
+                let what = format!(
+                    "only core '{}' of scheduler '{cluster}' may run the task, which is not \
+                     analysed",
+                    model.cores[core].name
+                );
+                self.note(&self.tasks[id].place(), Effect::Optimistic, what, Some(id));
+            }
+        }
     }
 
     /// The priority of an allocation. Versions before 2 have an attribute, later ones a parameter.
@@ -212,8 +267,7 @@ impl Reader<'_> {
             let labels: Vec<usize> = accesses.map(|a| a.label).collect();
             let unknown = labels.iter().copied().find(|&l| !is_known(l));
             if has_latencies && model.cores.len() > 1 && !labels.is_empty() {
-                let what = "waiting for other cores at connections and memories is not considered";
-                self.note(&element.place(), Effect::Optimistic, what, Some(id));
+                self.note(&element.place(), Effect::Optimistic, contention::NOTE, Some(id));
             }
             if let Some(label) = unknown.filter(|_| has_latencies) {
                 let what = format!(
