@@ -1,4 +1,4 @@
-//! What servers show of themselves ([`Report`]).
+//! Reports of servers that show themselves ([`Report`]), by program.
 
 use crate::view::Program;
 use corebeat_machine::ThreadId;

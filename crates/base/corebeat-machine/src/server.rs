@@ -65,11 +65,11 @@ impl Variant {
     }
 }
 
-/// What a server shows of itself to other processes of its user, on request.
+/// Report of a server to other processes of its user, on request.
 ///
 /// The server keeps the report in a file in memory (`memfd_create`) named [`Report::FILE`], which
-/// others find in `/proc/PID/fd` and read. Nobody maps the file, and each number is valid by
-/// itself.
+/// others find in `/proc/PID/fd` and read. No process maps the file, and each number is valid
+/// by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Report {
     /// The present variant.

@@ -61,7 +61,7 @@ pub(crate) enum Fault {
 /// Number of calls of the system in a simulation. A server that makes more of them spins.
 const CALLS_MAX: u64 = 2_000_000;
 
-/// What all parts of a simulation share.
+/// The state that all parts of a simulation share.
 pub(crate) struct World {
     state: std::sync::Mutex<State>,
     fault: Option<Fault>,
@@ -74,7 +74,7 @@ struct State {
     network: Network,
     /// Connections that a thread handles.
     occupied: BTreeSet<RawFd>,
-    /// What a check has found first.
+    /// The first finding of a check.
     violation: Option<String>,
     /// Digest of all events, in their order.
     history: u64,

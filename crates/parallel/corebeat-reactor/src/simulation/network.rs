@@ -155,7 +155,7 @@ pub(super) struct Client {
     number: u64,
 }
 
-/// What a client finds when it reads.
+/// Result of a read of a client.
 pub(super) enum Read {
     Bytes,
     Nothing,
