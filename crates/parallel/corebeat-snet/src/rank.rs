@@ -25,7 +25,7 @@
 //!   output of rank 0 has ended, rank 0 asks the others to finish; each answers when its tasks have
 //!   ended; then each rank sends its last message to each other rank.
 //! - **Fields** of more than [`Node::eager_bytes`] remain on their rank, and records carry
-//!   references ([`field`]).
+//!   references (the module `field`).
 
 pub(crate) mod field;
 mod frame;

@@ -3,9 +3,9 @@
 //! A reference has a share of the weight of its field, and the owner keeps the field while any
 //! weight is out (weighted reference counting: Bevan, *Distributed garbage collection using
 //! reference counting*, 1987). A rank that passes a reference on gives half of its weight to the
-//! other rank, without a message to the owner. A weight that returns, with a request for the data or
-//! with the drop of the last copy on a rank, reduces the weight that is out. Weights only move and
-//! return, so the order of messages between different pairs of ranks does not matter, and the owner
+//! other rank, without a message to the owner. A weight that returns, with a request for the data
+//! or with the drop of the last copy on a rank, reduces the weight that is out. Weights only move
+//! and return, so the order of messages between different pairs of ranks does not matter, and the owner
 //! drops the field exactly when no reference exists.
 //!
 //! ```text
