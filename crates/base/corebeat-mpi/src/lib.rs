@@ -125,7 +125,7 @@ const SIZES: [(&str, Option<&str>); 3] = [
     ("SLURM_STEP_NUM_TASKS", Some("PMIX_RANK")),
 ];
 
-/// Number of ranks of the run in which the environment says that this process is. 1 if it is not
+/// Number of ranks of the run in which the environment states that this process is. 1 if it is not
 /// in a run of MPI.
 pub fn expected() -> u32 {
     expected_in(env::var)

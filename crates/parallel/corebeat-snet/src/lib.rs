@@ -91,8 +91,8 @@
 //!    which a delivery checks; and after the run, no rank keeps a field for another
 //!    (`random_confluent_network_on_ranks_equals_the_interpreter`,
 //!    `random_ordered_network_on_ranks_outputs_the_same_sequence`,
-//!    `random_merging_network_on_ranks_neither_loses_nor_duplicates`). Lost and doubled messages are
-//!    detected (`lost_and_doubled_messages_are_detected`).
+//!    `random_merging_network_on_ranks_neither_loses_nor_duplicates`). Lost and doubled messages
+//!    are detected (`lost_and_doubled_messages_are_detected`).
 //!
 //! # Failure
 //!
@@ -108,9 +108,9 @@
 //!
 //! A process has at most [`LABELS_MAX`] names and [`SHAPES_MAX`] sets of labels. Boxes in C need
 //! x86-64 or AArch64. On several ranks, a field that moves has less than 1 GiB, and values of Rust
-//! types and pointers do not move. Tags have 32 bits and wrap around. Streams into a star are not bounded: a
-//! network whose synchrocells wait for partners that arrive much later holds all records in
-//! between, as the language requires.
+//! types and pointers do not move. Tags have 32 bits and wrap around. Streams into a star are not
+//! bounded: a network whose synchrocells wait for partners that arrive much later holds all records
+//! in between, as the language requires.
 
 pub mod ast;
 pub mod body;

@@ -47,7 +47,7 @@ struct Plant {
     copies: usize,
 }
 
-/// What a run has output.
+/// Result of a run.
 #[derive(Debug)]
 struct Outcome {
     records: Vec<Record>,

@@ -5,8 +5,8 @@
 //! reference counting*, 1987). A rank that passes a reference on gives half of its weight to the
 //! other rank, without a message to the owner. A weight that returns, with a request for the data
 //! or with the drop of the last copy on a rank, reduces the weight that is out. Weights only move
-//! and return, so the order of messages between different pairs of ranks does not matter, and the owner
-//! drops the field exactly when no reference exists.
+//! and return, so the order of messages between different pairs of ranks does not matter, and the
+//! owner drops the field exactly when no reference exists.
 //!
 //! ```text
 //!   owner: field, weight 2^32 out      A: 2^31      B: 2^31
@@ -46,7 +46,7 @@ enum State {
     Here(Arc<Array>),
 }
 
-/// What a rank that passes a field on sends.
+/// Content of a message about a field that a rank passes on.
 pub(crate) enum Share {
     Reference(Reference),
     Data(Arc<Array>),

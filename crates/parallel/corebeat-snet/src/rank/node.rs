@@ -553,7 +553,7 @@ impl Node {
                 if from == 0 {
                     self.others().for_each(|other| self.send(other, Kind::Last, &[]));
                 }
-                // Release: pairs with the acquire in `has_ended`, whose caller then sees the
+                // Release: pairs with the acquire in `has_ended`, whose caller then observes the
                 // messages above.
                 self.last.fetch_add(1, Ordering::Release);
                 Ok(())
