@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-const STEPS: [(&str, Check); 14] = [
+const STEPS: [(&str, Check); 15] = [
     ("fmt", |_| step(&["fmt", "--all", "--check"], &[])),
     ("clippy", |_| {
         let all = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -42,6 +42,7 @@ const STEPS: [(&str, Check); 14] = [
     ("style", |w| verdict(style::check(w))),
     ("book", |w| verdict(book::check(w))),
     ("python", python::check),
+    ("mpi", mpi),
     ("loom", loom),
     ("miri", miri),
     ("effect", effect::check),
@@ -163,6 +164,22 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
         Ok(status) => Err(format!("cargo {}: {status}", args.join(" "))),
         Err(e) => Err(format!("cargo could not be started: {e}")),
     }
+}
+
+/// Checks the networks on several ranks, whose feature needs an MPI library.
+fn mpi(_: &Workspace) -> Result<Outcome, String> {
+    for tool in ["mpirun", "mpicc"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            let packages = "install openmpi-bin, libopenmpi-dev and libclang-dev";
+            return Ok(Outcome::Skipped(format!("{tool} does not start: {packages}")));
+        }
+    }
+    let crates = ["-p", "corebeat-mpi", "-p", "corebeat-command-net", "-p", "corebeat-cli"];
+    let rules = ["--features", "mpi", "--all-targets", "--locked", "--", "-D", "warnings"];
+    step(&[&["clippy"][..], &crates, &rules].concat(), &[])?;
+    step(&["test", "-p", "corebeat-mpi", "--features", "mpi"], &[])?;
+    step(&["test", "-p", "corebeat-command-net", "--features", "mpi", "--lib"], &[])?;
+    step(&["test", "-p", "corebeat-cli", "--features", "mpi", "--test", "mpi"], &[])
 }
 
 /// Runs the loom models: unit tests with `loom` in their name.

@@ -931,3 +931,23 @@ fn box_that_closes_standard_output_loses_no_record() {
     assert_ended(&done, 0);
     assert_eq!(text(&done.stdout).lines().count(), 10);
 }
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn run_of_several_ranks_without_mpi_is_refused_in_one_line() {
+    let folder = folder(&[("double.snet", DOUBLE), ("double.c", DOUBLE_C)]);
+    for (name, size) in [("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_SIZE", "2")] {
+        let run = ["run", "double.snet", "-b", "double.c"];
+        let output = command(&folder, &run).env(name, size).output().unwrap();
+        let (status, line) = (output.status.code(), text(&output.stderr));
+        assert_eq!((status, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(&format!("the run has {size} ranks")), "{line}");
+        assert!(line.contains("the feature 'mpi'"), "{line}");
+        let profile = command(&folder, &["profile", "double.snet"]).env(name, size).output();
+        let line = text(&profile.unwrap().stderr);
+        assert!(line.contains("only 'net run' runs on several ranks"), "{line}");
+    }
+    let output = net(&folder, &["run", "double.snet", "-b", "double.c", "--eager", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("built without MPI"));
+}

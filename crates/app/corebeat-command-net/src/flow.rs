@@ -13,10 +13,13 @@ use crate::observer::{self, Observers, Wanted};
 use crate::placing::Placing;
 use crate::program::{STANDARD_INPUT, STANDARD_OUTPUT, Which};
 use crate::source::{Source, find_form, with_host};
+#[cfg(feature = "mpi")]
+use crate::team::Team;
 use corebeat_command::{Done, Failure, print_error, printable, require_distinct, unprintable};
-use corebeat_lpel::{Runtime, STACK_MAX, STACK_MIN};
+use corebeat_lpel::{Builder, Runtime, STACK_MAX, STACK_MIN};
 use corebeat_snet::Error;
 use corebeat_snet::format::{Format, Reader, Writer};
+use corebeat_snet::plan::Net;
 use corebeat_snet::{
     Boxes, Fault, Input, Network, NetworkOptions, OnFault, Record, Report, ReportFault, Running,
 };
@@ -84,6 +87,10 @@ pub(crate) struct How {
     /// to standard error, a file, or a socket; may be repeated [default: both]
     #[arg(long, value_name = "NAME[:before|:after][=FILE|=HOST:PORT|=-]")]
     observe: Vec<Wanted>,
+    /// On several ranks of MPI: move larger fields only to the ranks whose boxes read them
+    /// [default: 65536]
+    #[arg(long, value_name = "BYTES")]
+    eager: Option<usize>,
 }
 
 /// Effect of a record that fails. `Stop` and `Continue` are those of [`OnFault`].
@@ -280,6 +287,37 @@ impl How {
         require_distinct(files.chain(self.output(to)).chain(other))
     }
 
+    /// Requires that this command and its options do not belong to several ranks.
+    ///
+    /// # Errors
+    /// A usage failure otherwise.
+    pub(crate) fn require_alone(&self) -> Result<(), Failure> {
+        match self.eager {
+            _ if corebeat_mpi::expected() > 1 => Err(Failure::usage(
+                "only 'net run' runs on several ranks; start this command without mpirun",
+            )),
+            None => Ok(()),
+            Some(_) if cfg!(feature = "mpi") => Err(Failure::usage(
+                "--eager is for a run on several ranks; start it as 'mpirun -n RANKS corebeat net \
+                 run'",
+            )),
+            Some(_) => Err(Failure::usage(
+                "--eager is for a run on several ranks, and this program was built without MPI; \
+                 build it with the feature 'mpi'",
+            )),
+        }
+    }
+
+    /// Reads the program and loads its boxes. Prints the remarks on the program only if `is_first`.
+    pub(crate) fn load(&self, which: &Which, is_first: bool) -> Result<Loaded, Failure> {
+        let program = which.read()?;
+        let net = if is_first { program.report_remarks()? } else { program.sound()? };
+        observer::require_known(&net, &self.observe)?;
+        let mut boxes = load(&self.boxes)?;
+        boxes.compile_bodies(net.boxes()).map_err(unlinked)?;
+        Ok(Loaded { net, boxes })
+    }
+
     /// Starts a network.
     pub(crate) fn start(
         &self,
@@ -288,16 +326,60 @@ impl How {
         meter: Option<&Meter>,
         reporter: Reporter,
     ) -> Result<Flow, Failure> {
-        let net = which.read()?.report_remarks()?;
-        observer::require_known(&net, &self.observe)?;
-        let mut boxes = load(&self.boxes)?;
-        boxes.compile_bodies(net.boxes()).map_err(unlinked)?;
+        let loaded = self.load(which, true)?;
+        self.start_loaded(loaded, to, meter, reporter, None)
+    }
 
+    /// Creates a network and the configuration of its runtime.
+    fn network(
+        &self,
+        loaded: Loaded,
+        report: Option<ReportFault>,
+        meter: Option<&Meter>,
+    ) -> Result<(Network, Builder), Failure> {
+        let placing = self.placement.clone().unwrap_or(Placing::Nearby);
+        let options = NetworkOptions {
+            capacity: self.capacity(),
+            stack_size: self.stack.unwrap_or(corebeat_snet::STACK_SIZE),
+            boxes_last: placing.puts_boxes_last(),
+            // A profile counts the tasks of each box.
+            move_boxes: meter.is_none(),
+            on_fault: match self.on_error.unwrap_or_default() {
+                OnError::Stop => OnFault::Stop,
+                OnError::Continue | OnError::Record => OnFault::Continue,
+            },
+            report_fault: report,
+        };
+        let Loaded { net, boxes } = loaded;
+        let network = Network::new(net, |plan| boxes.find(plan)).map_err(unlinked)?;
+        let mut runtime = placing.apply(Runtime::builder().stack_option("--stack"))?;
+        if let Some(workers) = self.workers {
+            runtime = runtime.workers(workers.into());
+        }
+        if let Some(meter) = meter {
+            runtime = runtime.monitor(meter.clone());
+        }
+        Ok((network.with_options(options), runtime))
+    }
+
+    /// Capacity of a stream, in records.
+    fn capacity(&self) -> usize {
+        self.capacity.map_or(corebeat_snet::CAPACITY, |n| n as usize)
+    }
+
+    /// Starts a network, on rank 0 of a team.
+    pub(crate) fn start_loaded(
+        &self,
+        loaded: Loaded,
+        to: To,
+        meter: Option<&Meter>,
+        reporter: Reporter,
+        team: Option<&Team>,
+    ) -> Result<Flow, Failure> {
+        let net = &loaded.net;
         let form = Form::default();
         self.format.iter().for_each(|format| form.settle(*format));
         let on_error = self.on_error.unwrap_or_default();
-        let placing = self.placement.clone().unwrap_or(Placing::Nearby);
-        let capacity = self.capacity.map_or(corebeat_snet::CAPACITY, |n| n as usize);
         let names =
             (net.name().to_owned(), net.boxes().iter().map(|plan| plan.name.clone()).collect());
         let tally = Arc::new(Tally::default());
@@ -312,39 +394,19 @@ impl How {
             // Sending fails only after the sink has failed.
             drop(events.send(Event::Fault(fault.clone())));
         });
-        let options = NetworkOptions {
-            capacity,
-            stack_size: self.stack.unwrap_or(corebeat_snet::STACK_SIZE),
-            boxes_last: placing.puts_boxes_last(),
-            // A profile counts the tasks of each box.
-            move_boxes: meter.is_none(),
-            on_fault: match on_error {
-                OnError::Stop => OnFault::Stop,
-                OnError::Continue | OnError::Record => OnFault::Continue,
-            },
-            report_fault: Some(report),
-        };
-        let network =
-            Network::new(net, |plan| boxes.find(plan)).map_err(unlinked)?.with_options(options);
-        let mut runtime = placing.apply(Runtime::builder().stack_option("--stack"))?;
-        if let Some(workers) = self.workers {
-            runtime = runtime.workers(workers.into());
-        }
-        if let Some(meter) = meter {
-            runtime = runtime.monitor(meter.clone());
-        }
+        let (network, runtime) = self.network(loaded, Some(report), meter)?;
         let source = Source::open(self.input.as_deref(), self.listen.as_deref())?;
         let sink = self.sink(to, &form)?;
         let (network, observers) = Observers::attach(network, &self.observe, &form, &reporter)?;
         let runtime = Arc::new(runtime.build().map_err(Failure::internal)?);
 
         let begin = Instant::now();
-        let Running { input, output, report } = network.start(&runtime);
+        let Running { input, output, report } = begin_on(&network, &runtime, team)?;
         let (net, boxes) = names;
         let scene = Scene {
             net,
             boxes,
-            capacity,
+            capacity: self.capacity(),
             workers: runtime.workers(),
             tally: tally.clone(),
             begin,
@@ -387,6 +449,79 @@ impl How {
             },
         };
         Ok(Sink { name, to, form: form.clone(), writer: None })
+    }
+}
+
+/// A program and the functions of its boxes.
+pub(crate) struct Loaded {
+    net: Net,
+    boxes: Boxes,
+}
+
+/// Starts the network, here or on rank 0 of a team.
+#[cfg(feature = "mpi")]
+fn begin_on(network: &Network, runtime: &Runtime, team: Option<&Team>) -> Result<Running, Failure> {
+    let Some(team) = team else { return Ok(network.start(runtime)) };
+    let running = network.start_on_ranks(runtime, team.node());
+    team.exchange().map(|()| running)
+}
+
+/// A build without MPI has no teams.
+#[cfg(not(feature = "mpi"))]
+pub(crate) enum Team {}
+
+/// Starts the network.
+#[cfg(not(feature = "mpi"))]
+fn begin_on(network: &Network, runtime: &Runtime, _: Option<&Team>) -> Result<Running, Failure> {
+    Ok(network.start(runtime))
+}
+
+#[cfg(feature = "mpi")]
+impl How {
+    /// Messages of a channel that wait on a rank, at most.
+    pub(crate) fn window(&self) -> u32 {
+        // At most `CAPACITY_MAX`.
+        self.capacity() as u32
+    }
+
+    /// Requires that observers do not write to one file from several ranks.
+    pub(crate) fn require_observers_on_standard_error(&self) -> Result<(), Failure> {
+        match self.observe.iter().all(Wanted::is_on_standard_error) {
+            true => Ok(()),
+            false => Err(Failure::usage(
+                "on several ranks, --observe writes to standard error only; write the option \
+                 without a target",
+            )),
+        }
+    }
+
+    /// Largest field in bytes that moves with its record.
+    pub(crate) fn eager_bytes(&self) -> usize {
+        self.eager.unwrap_or(corebeat_snet::rank::EAGER_BYTES)
+    }
+
+    /// Names and digests of the files that all ranks must have.
+    pub(crate) fn digests(&self, which: &Which) -> Result<crate::team::Digests, Failure> {
+        let program = (!which.is_standard_input()).then(|| ("program", which.file()));
+        let boxes = self.boxes.iter().map(|path| ("file of boxes", path.as_path()));
+        crate::team::digests(program.into_iter().chain(boxes))
+    }
+
+    /// Runs the parts of a network that are placed on this rank, which is not rank 0.
+    pub(crate) fn serve(&self, loaded: Loaded, team: &Team) -> Result<(), Failure> {
+        let (network, runtime) = self.network(loaded, None, None)?;
+        let form = Form::default();
+        // The format of the input is known only on rank 0.
+        form.settle(self.format.unwrap_or(Format::Json));
+        let attached = Observers::attach(network, &self.observe, &form, &Reporter::plain());
+        let (network, observers) = attached?;
+        let runtime = runtime.build().map_err(Failure::internal)?;
+        let serving = network.serve(&runtime, team.node());
+        team.exchange()?;
+        serving.wait();
+        drop(runtime);
+        observers.finish();
+        Ok(())
     }
 }
 

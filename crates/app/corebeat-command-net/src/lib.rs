@@ -12,6 +12,9 @@
 //!                              `----- Meter ------------> draw --live: fill levels of the streams
 //! ```
 //!
+//! With the feature `mpi`, `run` is one network on all ranks of an MPI run (`team`): rank 0 has the
+//! source and the sink, and each rank runs the parts that the program places on it.
+//!
 //! # Failure
 //!
 //! Exit status 1 reports a mistake in a network or in its records, and exit status 2 a file that
@@ -30,6 +33,8 @@ mod program;
 mod remark;
 mod run;
 mod source;
+#[cfg(feature = "mpi")]
+mod team;
 
 use corebeat_command::Done;
 

@@ -65,6 +65,7 @@ pub(crate) fn main(which: &Which, how: &How, output: Option<&Path>) -> Done {
         }
     }
     let to = if stdout { To::Nowhere(output) } else { To::Output(output) };
+    how.require_alone()?;
     how.require_distinct(which, &to, None)?;
     if stdout && output.is_none() && !how.connects() {
         print_line("output records are discarded; -o FILE writes them");

@@ -88,6 +88,7 @@ struct Assignment {
 pub(crate) fn main(options: Options) -> Done {
     let Options { which, how, output, save, json } = options;
     let to = To::Nowhere(output.as_deref());
+    how.require_alone()?;
     how.require_distinct(&which, &to, save.as_deref())?;
     let save = save.map(|path| Output::create(&path)).transpose()?;
     let meter = Meter::of_tasks();

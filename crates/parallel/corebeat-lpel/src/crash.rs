@@ -143,6 +143,16 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
+/// Name of this process in the report.
+static PROCESS: OnceLock<Box<str>> = OnceLock::new();
+
+/// Names this process in the lines that report crashes and exits of tasks, for programs of several
+/// processes that write to one place. The first name counts.
+pub fn name_process(name: &str) {
+    // A second name is ignored.
+    let _ = PROCESS.set(name.into());
+}
+
 /// Largest number of characters of a name in the report.
 const NAME_MAX: usize = 64;
 /// Largest length of the report in bytes. The stack for signals is small.
@@ -164,7 +174,12 @@ fn report(task: &Header, end: End) {
         }
     }
     let mut line = Line { text: [0; LINE_MAX], length: 0 };
-    let _ = write!(line, "corebeat-lpel: task {}", task.id);
+    let _ = line.write_str("corebeat-lpel: ");
+    if let Some(process) = PROCESS.get() {
+        name(&mut line, process);
+        let _ = line.write_str(": ");
+    }
+    let _ = write!(line, "task {}", task.id);
     if let Some(its) = task.name.as_deref() {
         let _ = line.write_str(" '");
         name(&mut line, its);

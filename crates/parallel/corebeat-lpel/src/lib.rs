@@ -64,7 +64,7 @@
 //! - A **stream** ([`stream`]) has one [`Writer`] and one [`Reader`]. A task that cannot make
 //!   progress blocks; its worker continues with other tasks. Dropping an end closes the stream. A
 //!   [`StreamSet`] waits for any of several streams. A [`growing_stream`] grows where a fixed
-//!   capacity would cause a deadlock.
+//!   capacity would cause a deadlock, and an [`unbounded_stream`] grows wherever it is full.
 //! - A **worker** is a thread that runs its ready tasks in the order of its
 //!   [`Scheduler`](scheduler::Scheduler), and sleeps when it has none. A
 //!   [`Placement`](placement::Placement) assigns new tasks to workers. By default, a worker gives
@@ -233,7 +233,7 @@ mod worker;
 
 pub use builder::{Builder, STACK_SIZE};
 pub use counter::Counters;
-pub use crash::doing;
+pub use crash::{doing, name_process};
 pub use deadlock::Deadlock;
 pub use dump::{Dump, OtherEnd, StreamDump, TaskDump, WaitsFor};
 pub use error::{
@@ -246,7 +246,7 @@ pub use runtime::{Runtime, dump, ends_task, exit, should_move, sleep, yield_now}
 pub use scope::{Scope, scope};
 pub use set::{Event, Key, ReadAnyAsync, StreamSet};
 pub use spawn::{Task, spawn, spawn_async};
-pub use stream::{ReadAsync, Reader, Writer, growing_stream, stream};
+pub use stream::{ReadAsync, Reader, Writer, growing_stream, stream, unbounded_stream};
 pub use task::{JoinHandle, Priority, Status};
 pub use time::{Elapsed, SleepAsync, Timeout, sleep_async, timeout};
 

@@ -76,7 +76,7 @@ use std::sync::atomic::compiler_fence;
 /// from a user or a file with a limit of the program first, because the system may grant more
 /// memory than it has.
 pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
-    pair(capacity, false)
+    pair(capacity, Growth::Never)
 }
 
 /// Creates a stream that grows where a fixed capacity would cause a deadlock (Parks, Bounded
@@ -91,10 +91,31 @@ pub fn stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
 ///
 /// As for [`stream`].
 pub fn growing_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
-    pair(capacity, true)
+    pair(capacity, Growth::AtDeadlock)
 }
 
-fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader<T>) {
+/// Creates a stream without a bound: a write never blocks, and doubles the capacity of a full
+/// stream instead. For cycles of tasks that a runtime cannot detect, because they pass through
+/// another process.
+///
+/// # Panics
+///
+/// As for [`stream`].
+pub fn unbounded_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<T>) {
+    pair(capacity, Growth::AtOnce)
+}
+
+/// When a full stream grows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Growth {
+    Never,
+    /// When a cycle of tasks waits for room.
+    AtDeadlock,
+    /// Instead of a wait for room.
+    AtOnce,
+}
+
+fn pair<T: Send + 'static>(capacity: usize, growth: Growth) -> (Writer<T>, Reader<T>) {
     assert!(capacity > 0, "a stream needs room for at least one item");
     static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let first = Box::into_raw(Segment::new(capacity));
@@ -105,7 +126,8 @@ fn pair<T: Send + 'static>(capacity: usize, growing: bool) -> (Writer<T>, Reader
             // Relaxed: numbers only have to be unique.
             id: IDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             capacity: AtomicUsize::new(capacity),
-            growing,
+            growing: growth != Growth::Never,
+            unbounded: growth == Growth::AtOnce,
             signals: std::sync::OnceLock::new(),
             process: Process::current(),
             half_ended: AtomicBool::new(false),
@@ -228,7 +250,10 @@ pub(crate) struct Core {
     pub(crate) id: u64,
     /// Capacity of the segment that is written to.
     pub(crate) capacity: AtomicUsize,
+    /// Whether the stream has more than one segment, in the course of time.
     pub(crate) growing: bool,
+    /// Whether a full stream grows at once.
+    unbounded: bool,
     /// Event for which a reader waits, if the stream carries no items but only signals the event.
     pub(crate) signals: std::sync::OnceLock<&'static str>,
     /// The process that created the stream. In a child of fork, the other end may have no user.

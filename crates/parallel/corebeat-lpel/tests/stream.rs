@@ -44,6 +44,19 @@ fn growing_stream_grows_only_for_a_waiting_writer() {
 }
 
 #[test]
+fn unbounded_stream_takes_all_items_without_a_reader_that_reads() {
+    let (mut writer, mut reader) = unbounded_stream(1);
+    (0..1000).for_each(|n| writer.write(n).unwrap());
+    assert_eq!(writer.capacity(), 512, "the segments of 1 to 512 items have room for 1,023");
+    drop(writer);
+    assert!(reader.by_ref().eq(0..1000));
+    drop(reader);
+    let (mut writer, reader) = unbounded_stream(1);
+    drop(reader);
+    assert!((0..2).any(|n| writer.write(n).is_err()), "a stream without a reader does not grow");
+}
+
+#[test]
 fn empty_stream_is_not_closed() {
     let (mut writer, mut reader) = stream(1);
     assert_eq!(reader.try_read(), Err(TryReadError::Empty));
@@ -64,7 +77,7 @@ fn both_ends_return_the_number_of_the_stream() {
 #[test]
 fn batch_larger_than_the_stream_arrives_complete_and_in_order() {
     for workers in [1, 2] {
-        for make in [stream::<u32>, growing_stream::<u32>] {
+        for make in [stream::<u32>, growing_stream::<u32>, unbounded_stream::<u32>] {
             let (left, got) = runtime(workers)
                 .run(move || {
                     let (mut writer, mut reader) = make(7);

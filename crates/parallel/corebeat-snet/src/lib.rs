@@ -52,6 +52,9 @@
 //!   skip it. The book states which stages remain. Stages whose boxes are measured to be cheaper
 //!   than a task's dispatch share a task. A split with stateless replicas has at most 1,024
 //!   replicas at a time.
+//! - A run on several **ranks** ([`rank`]) has the same network in several processes: a part with a
+//!   place runs on the rank of this number, and records move between ranks as messages. The caller
+//!   has the transport.
 //! - A **barrier** travels with the records where order matters: it leaves a part after the results
 //!   of all records before it. Deterministic combinators mark the end of the results of one record
 //!   with a barrier, and a feedback loop uses a barrier to detect that it is empty.
@@ -83,6 +86,13 @@
 //!    (`rust_library_takes_and_outputs_values`, `rust_library_reports_failures`).
 //! 8. A process of a box in Python ends with the process that started it, however that ends
 //!    (`python_box_ends_with_a_process_that_is_killed`).
+//! 9. A network on several ranks outputs what the interpreter outputs, in any order of the messages
+//!    between different pairs of ranks; a rank never has more messages of a channel than credits,
+//!    which a delivery checks; and after the run, no rank keeps a field for another
+//!    (`random_confluent_network_on_ranks_equals_the_interpreter`,
+//!    `random_ordered_network_on_ranks_outputs_the_same_sequence`,
+//!    `random_merging_network_on_ranks_neither_loses_nor_duplicates`). Lost and doubled messages
+//!    are detected (`lost_and_doubled_messages_are_detected`).
 //!
 //! # Failure
 //!
@@ -97,9 +107,10 @@
 //! # Limits
 //!
 //! A process has at most [`LABELS_MAX`] names and [`SHAPES_MAX`] sets of labels. Boxes in C need
-//! x86-64 or AArch64. Tags have 32 bits and wrap around. Streams into a star are not bounded: a
-//! network whose synchrocells wait for partners that arrive much later holds all records in
-//! between, as the language requires.
+//! x86-64 or AArch64. On several ranks, a field that moves has less than 1 GiB, and values of Rust
+//! types and pointers do not move. Tags have 32 bits and wrap around. Streams into a star are not
+//! bounded: a network whose synchrocells wait for partners that arrive much later holds all records
+//! in between, as the language requires.
 
 pub mod ast;
 pub mod body;
@@ -112,6 +123,7 @@ pub mod expression;
 pub mod format;
 mod label;
 pub mod plan;
+pub mod rank;
 mod record;
 mod run;
 mod shape;
@@ -129,7 +141,7 @@ pub use label::{Kind, LABELS_MAX, Label};
 pub use record::Record;
 pub use run::{
     CAPACITY, Fault, Input, Network, NetworkOptions, OnFault, Outcome, Output, Position, Report,
-    ReportFault, Running, STACK_SIZE,
+    ReportFault, Running, STACK_SIZE, Serving,
 };
 pub use shape::{SHAPES_MAX, Shape};
 pub use syntax::parse;

@@ -3,7 +3,7 @@
 use super::{assert_detected, check, spawn};
 use crate::stream::{Side, leave_token};
 use crate::waiter::{self, Token};
-use crate::{growing_stream, stream};
+use crate::{growing_stream, stream, unbounded_stream};
 use corebeat_sync::atomic::{AtomicUsize, Ordering};
 use corebeat_sync::fault::omits;
 use std::ptr;
@@ -54,6 +54,20 @@ fn loom_dropped_reader_wakes_the_writer() {
         let written = thread.join().unwrap();
         assert_eq!(dropped.load(Ordering::Relaxed), written);
         drop(buffer);
+    });
+}
+
+/// The writer grows the stream instead of a wait.
+#[test]
+fn loom_unbounded_stream_passes_all() {
+    check(2, || {
+        let (mut writer, mut reader) = unbounded_stream(1);
+        let threads = [spawn(move || {
+            (0..3).for_each(|n| writer.write(Box::new(n)).unwrap());
+            writer
+        })];
+        (0..3).for_each(|n| assert_eq!(reader.read().map(|n| *n), Some(n)));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     });
 }
 

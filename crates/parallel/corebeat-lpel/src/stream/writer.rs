@@ -164,6 +164,11 @@ impl<T: Send + 'static> Writer<T> {
             if core.reader.is_closed() {
                 return false;
             }
+            if core.unbounded {
+                end.cursor.grow();
+                core.publish_capacity(end.cursor.capacity());
+                return true;
+            }
             if let Peer::Other(worker) = current::peer(&core.reader) {
                 // The writer waits for half of the buffer: if it continued at the first free slot,
                 // the two sides would contend for each item.

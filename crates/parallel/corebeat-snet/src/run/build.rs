@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use corebeat_lpel::{Error, Priority, Reader, Task, Writer, growing_stream, stream};
+use corebeat_lpel::{Error, Priority, Reader, Task, Writer, stream};
 
 use super::choose::ChooseCode;
 use super::code::{Code, SplitCode, StarCode};
@@ -36,7 +36,8 @@ pub(crate) struct Builder<'a> {
 
 impl Builder<'_> {
     /// Builds the line of this code, followed by `next`.
-    pub(crate) fn line(&self, code: &Code, next: Line) -> Result<Line, Error> {
+    pub(crate) fn line(&self, part: &Code, next: Line) -> Result<Line, Error> {
+        let code = part;
         if code.inline() {
             let steps = step::steps(code, self.context);
             if next.len() + steps.len() <= STEPS_MAX || next.len() == 0 {
@@ -46,9 +47,16 @@ impl Builder<'_> {
         }
         match code {
             Code::Serial(parts) => {
-                let mut line = next;
-                for part in parts.iter().rev() {
-                    line = self.line(part, line)?;
+                let (mut line, mut rest) = (next, &parts[..]);
+                while let Some((last, before)) = rest.split_last() {
+                    let start = self.chain(rest);
+                    if start < before.len() {
+                        line = self.parts(&rest[start..], line)?;
+                        rest = &rest[..start];
+                    } else {
+                        line = self.line(last, line)?;
+                        rest = before;
+                    }
                 }
                 Ok(line)
             }
@@ -67,22 +75,50 @@ impl Builder<'_> {
             Code::Feedback(code) => {
                 let number = self.context.loop_number();
                 // A box can output many records for one, so the loop needs a stream without bound.
-                let (back, again) = growing_stream(self.context.capacity);
+                let (back, again) = self.context.growing_stream();
                 let line = self.line(
                     &code.operand,
                     next.after(vec![Back::step(code.clone(), number, back)]),
                 )?;
                 self.feedback(number, line, again)
             }
-            Code::Place(inner, place) => {
-                Builder { place: Some(*place as usize), ..*self }.line(inner, next)
-            }
+            Code::Place(code) => match &self.context.node {
+                None => {
+                    Builder { place: Some(code.place as usize), ..*self }.line(&code.operand, next)
+                }
+                Some(node) if node.other(code.place).is_some() => {
+                    self.parts(std::slice::from_ref(part), next)
+                }
+                Some(_) => Builder { place: None, ..*self }.line(&code.operand, next),
+            },
             Code::Net(name, inner) => {
                 let next = next.after(self.context.watch(name, Position::After));
                 Ok(self.line(inner, next)?.after(self.context.watch(name, Position::Before)))
             }
             Code::Identity | Code::Filter(_) | Code::Sync(_) => unreachable!("these are inline"),
         }
+    }
+
+    /// Returns the rank and the number of a part on another rank.
+    fn elsewhere(&self, code: &Code) -> Option<(u32, u32)> {
+        match code {
+            Code::Place(code) if !code.operand.inline() => {
+                Some((self.context.node.as_ref()?.other(code.place)?, code.part))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the start of the longest chain at the end of these parts, all on other ranks.
+    fn chain(&self, parts: &[Code]) -> usize {
+        parts.iter().rposition(|part| self.elsewhere(part).is_none()).map_or(0, |at| at + 1)
+    }
+
+    /// Builds the line of parts on other ranks.
+    fn parts(&self, parts: &[Code], next: Line) -> Result<Line, Error> {
+        let Some(node) = &self.context.node else { unreachable!("only ranks have other ranks") };
+        let parts: Vec<(u32, u32)> = parts.iter().filter_map(|p| self.elsewhere(p)).collect();
+        self.away(node, &parts, next)
     }
 
     // The functions below create tasks. They are separate from the recursive `line`, because the
@@ -177,7 +213,7 @@ impl Builder<'_> {
         Ok(End::Stream(line).into())
     }
 
-    fn task(
+    pub(crate) fn task(
         &self,
         name: impl Into<Arc<str>>,
         is_box: bool,

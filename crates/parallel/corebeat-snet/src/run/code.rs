@@ -26,7 +26,7 @@ pub(crate) enum Code {
     Star(Arc<StarCode>),
     Split(Arc<SplitCode>),
     Feedback(Arc<FeedbackCode>),
-    Place(Arc<Code>, u32),
+    Place(Arc<PlaceCode>),
     Net(Arc<str>, Arc<Code>),
 }
 
@@ -43,6 +43,15 @@ pub(crate) struct StarCode {
     pub(crate) tail: Option<Arc<ChooseCode>>,
 }
 
+/// Executable part with a place.
+pub(crate) struct PlaceCode {
+    pub(crate) operand: Code,
+    /// Number of the worker, or of the rank in a run on several ranks.
+    pub(crate) place: u32,
+    /// Number of the operand in [`Coder::parts`].
+    pub(crate) part: u32,
+}
+
 /// Executable split.
 pub(crate) struct SplitCode {
     pub(crate) deterministic: bool,
@@ -52,6 +61,8 @@ pub(crate) struct SplitCode {
     /// Whether replicas are stateless, so that an idle one can be removed.
     pub(crate) stateless: bool,
     pub(crate) tag: Label,
+    /// Number of the operand in [`Coder::parts`], if the split places its replicas.
+    pub(crate) part: u32,
 }
 
 /// Executable feedback.
@@ -73,7 +84,8 @@ impl Code {
             Code::Star(s) => s.inline,
             Code::Split(s) => s.inline,
             Code::Feedback(f) => f.inline,
-            Code::Place(inner, _) | Code::Net(_, inner) => inner.inline(),
+            Code::Place(p) => p.operand.inline(),
+            Code::Net(_, inner) => inner.inline(),
         }
     }
 
@@ -96,7 +108,7 @@ impl Code {
             Code::Star(s) => s.operand.depth(),
             Code::Split(s) => s.operand.depth(),
             Code::Feedback(f) => f.operand.depth(),
-            Code::Place(inner, _) => inner.depth(),
+            Code::Place(p) => p.operand.depth(),
             Code::Net(_, inner) => inner.depth(),
         }
     }
@@ -142,7 +154,8 @@ impl Code {
             Code::Star(s) => s.stateless,
             Code::Split(s) => s.stateless,
             Code::Feedback(f) => f.operand.stateless(),
-            Code::Place(inner, _) | Code::Net(_, inner) => inner.stateless(),
+            Code::Place(p) => p.operand.stateless(),
+            Code::Net(_, inner) => inner.stateless(),
         }
     }
 }
@@ -151,12 +164,15 @@ impl Code {
 pub(crate) struct Coder<'a> {
     bodies: &'a HashMap<*const plan::BoxPlan, Arc<dyn BoxBody>>,
     made: HashMap<*const (), Code>,
+    /// Parts that the program places, in the order of the program. All ranks of a run have the same
+    /// program, so a number names the same part on each of them.
+    parts: Vec<Code>,
 }
 
 impl<'a> Coder<'a> {
     /// Creates a compiler with the functions of all boxes, by the address of their plan.
     pub(crate) fn new(bodies: &'a HashMap<*const plan::BoxPlan, Arc<dyn BoxBody>>) -> Self {
-        Coder { bodies, made: HashMap::new() }
+        Coder { bodies, made: HashMap::new(), parts: Vec::new() }
     }
 
     pub(crate) fn code(&mut self, node: &Node) -> Code {
@@ -193,6 +209,7 @@ impl<'a> Coder<'a> {
             Node::Split(plan) => self.once(plan, |coder| {
                 let operand = coder.code(&plan.operand);
                 Code::Split(Arc::new(SplitCode {
+                    part: coder.part(plan.placed, &operand),
                     deterministic: plan.deterministic,
                     placed: plan.placed,
                     inline: operand.inline(),
@@ -210,12 +227,27 @@ impl<'a> Coder<'a> {
                 }))
             }),
             Node::Place(inner, place) => {
-                Code::Place(Arc::new(self.once(inner, |coder| coder.code(inner))), *place)
+                let operand = self.once(inner, |coder| coder.code(inner));
+                let part = self.part(true, &operand);
+                Code::Place(Arc::new(PlaceCode { operand, place: *place, part }))
             }
             Node::Net(name, inner) => {
                 Code::Net(name.clone(), Arc::new(self.once(inner, |coder| coder.code(inner))))
             }
         }
+    }
+
+    /// Numbers a part, if it has a place.
+    fn part(&mut self, placed: bool, operand: &Code) -> u32 {
+        if placed {
+            self.parts.push(operand.clone());
+        }
+        self.parts.len().saturating_sub(1) as u32
+    }
+
+    /// Parts that the program places, by their numbers.
+    pub(crate) fn parts(self) -> Arc<[Code]> {
+        self.parts.into()
     }
 
     fn once<T>(&mut self, plan: &Arc<T>, make: impl FnOnce(&mut Self) -> Code) -> Code {

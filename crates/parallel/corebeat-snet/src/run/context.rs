@@ -4,15 +4,16 @@ use std::any::Any;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use corebeat_lpel::{Reader, STACK_MAX, Writer, stream};
+use corebeat_lpel::{Reader, STACK_MAX, Writer, growing_stream, stream, unbounded_stream};
 
 use super::message::Message;
 use super::network::{Fault, NetworkOptions, OnFault, ReportFault};
 use super::step::Step;
 use super::watch::{Position, Watch};
 use crate::body::{catch, panic_message};
+use crate::rank::{Node, field};
 use crate::record::Record;
 
 /// Faults that are stored for the report. Further faults are only counted.
@@ -34,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) move_boxes: bool,
     /// Workers of the runtime.
     pub(crate) workers: usize,
+    /// Endpoint of this rank in a run on several ranks.
+    pub(crate) node: Option<Arc<Node>>,
     on_fault: OnFault,
     report: Option<ReportFault>,
     watches: Vec<Watch>,
@@ -60,6 +63,7 @@ impl Context {
         watches: &[Watch],
         depth: usize,
         workers: usize,
+        node: Option<Arc<Node>>,
     ) -> (Context, Reader<Message>) {
         let (stopper, stop) = stream(1);
         let context = Context {
@@ -68,6 +72,7 @@ impl Context {
             boxes_last: options.boxes_last,
             move_boxes: options.move_boxes,
             workers,
+            node,
             on_fault: options.on_fault,
             report: options.report_fault.clone(),
             watches: watches.to_vec(),
@@ -85,6 +90,29 @@ impl Context {
     /// Creates a stream between entities.
     pub(crate) fn stream(&self) -> (Writer<Message>, Reader<Message>) {
         stream(self.capacity)
+    }
+
+    /// Creates a stream that takes more records where its capacity would cause a deadlock. A cycle
+    /// that passes through another rank cannot be detected.
+    pub(crate) fn growing_stream(&self) -> (Writer<Message>, Reader<Message>) {
+        match self.node {
+            None => growing_stream(self.capacity),
+            Some(_) => unbounded_stream(self.capacity),
+        }
+    }
+
+    /// Requests the data of fields that are on other ranks, and waits for it. Reports a fault if
+    /// that fails.
+    #[inline]
+    pub(crate) fn fetch(&self, entity: &str, record: &mut Record) -> Option<()> {
+        if self.node.is_some()
+            && field::is_partial(record)
+            && let Err(why) = field::fetch(record.values_mut())
+        {
+            self.fault(entity, format_args!("{why}"), record);
+            return None;
+        }
+        Some(())
     }
 
     /// Steps that call the observers of this position, in reverse order.
@@ -114,7 +142,30 @@ impl Context {
         self.report(Fault { entity: entity.into(), message: message.to_string(), record: None });
     }
 
+    /// Reports a fault. Another rank than 0 sends it to rank 0.
     fn report(&self, fault: Fault) {
+        self.report_if_broken(fault, false);
+    }
+
+    fn report_if_broken(&self, mut fault: Fault, is_broken: bool) {
+        if let Some(node) = &self.node {
+            fault.entity = format!("rank {}: {}", node.rank(), fault.entity);
+            if node.rank() > 0 {
+                node.send_fault(&fault, is_broken);
+                return self.record(Fault { record: None, ..fault });
+            }
+            // A stored record must not keep a field on another rank.
+            fault.record = fault.record.filter(|record| !field::is_partial(record));
+        }
+        self.accept(fault, false);
+    }
+
+    /// Reports a fault of any rank, on rank 0.
+    pub(crate) fn accept(&self, fault: Fault, is_broken: bool) {
+        if is_broken {
+            lock(&self.broken).get_or_insert_with(|| fault.clone());
+            self.stop();
+        }
         if let OnFault::Stop = self.on_fault {
             self.stop();
         }
@@ -128,6 +179,14 @@ impl Context {
                 message: format!("the function panicked: {why}"),
                 record: None,
             });
+        }
+    }
+
+    /// Records a fault of a task that has ended, without a call of a user's function on this rank.
+    fn record_broken(&self, fault: Fault) {
+        match &self.node {
+            Some(node) if node.rank() > 0 => self.report_if_broken(fault, true),
+            _ => self.record(fault),
         }
     }
 
@@ -153,7 +212,7 @@ impl Context {
         };
         if is_unwound {
             // No function of a user runs in a task that is unwound.
-            self.record(self.broken_by(task, message));
+            self.record_broken(self.broken_by(task, message));
             resume_unwind(payload);
         }
         self.break_off(task, message);
@@ -162,7 +221,7 @@ impl Context {
     /// Reports a task that cannot continue, and stops the network, because records are lost.
     #[cold]
     pub(crate) fn break_off(&self, task: &str, message: String) {
-        self.report(self.broken_by(task, message));
+        self.report_if_broken(self.broken_by(task, message), true);
     }
 
     /// Reports a task that was dropped before its work was done. One such task is sufficient for
@@ -171,7 +230,7 @@ impl Context {
     pub(crate) fn end_unfinished(&self, task: &str) {
         if self.broken().is_none() {
             let message = "the task was cancelled, or its runtime was dropped".into();
-            self.record(self.broken_by(task, message));
+            self.record_broken(self.broken_by(task, message));
         }
     }
 
@@ -194,10 +253,18 @@ impl Context {
     }
 
     /// Shuts the network down, because its output has no reader.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abandon_here(&self) {
         // Relaxed: an entity that reads the flag late only does unnecessary work.
         self.abandoned.store(true, Ordering::Relaxed);
         self.stop();
+    }
+
+    /// Shuts the network down on all ranks.
+    pub(crate) fn abandon(&self) {
+        self.abandon_here();
+        if let Some(node) = &self.node {
+            node.abandon();
+        }
     }
 
     /// Whether the network is shutting down without a reader.
@@ -222,9 +289,12 @@ impl Context {
         (faults, self.fault_count.load(Ordering::Relaxed))
     }
 
-    /// Returns a number that is unique among the feedback loops of this run.
+    /// Returns a number that is unique among the feedback loops of this run, on all ranks.
     pub(crate) fn loop_number(&self) -> u64 {
         // Relaxed: only uniqueness matters.
-        self.loops.fetch_add(1, Ordering::Relaxed)
+        match &self.node {
+            None => self.loops.fetch_add(1, Ordering::Relaxed),
+            Some(node) => node.number(),
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::body::{BoxBody, Out, Sink, invoke};
 use crate::error::Error;
 use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
+use crate::rank::field;
 use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::Value;
@@ -214,6 +215,12 @@ impl Caller {
                 );
             }
         };
+        if context.node.is_some()
+            && let Err(why) = fetch(taken.as_deref(), record.values_mut())
+        {
+            let name = format!("box {}", code.name);
+            return context.fault(&name, format_args!("{why}"), &record);
+        }
         *until_measured -= 1;
         let measured = *until_measured == 0;
         if measured {
@@ -288,6 +295,19 @@ impl Caller {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }
     }
+}
+
+/// Requests the data of arguments that is on other ranks, and waits for it. Other fields remain
+/// where they are.
+#[cold]
+fn fetch(taken: Option<&[(usize, bool)]>, values: &mut [Value]) -> Result<(), &'static str> {
+    let Some(taken) = taken else { return field::fetch(values) };
+    let mut arguments: Vec<Value> = taken.iter().map(|(at, _)| values[*at].clone()).collect();
+    field::fetch(&mut arguments)?;
+    for ((at, _), argument) in taken.iter().zip(arguments) {
+        values[*at] = argument;
+    }
+    Ok(())
 }
 
 /// Task of a box: calls the function for each record and passes its outputs on immediately.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use corebeat_lpel::Writer;
 
+use super::away::Away;
 use super::context::Context;
 use super::fork::Fork;
 use super::function::Deferred;
@@ -35,6 +36,8 @@ pub(crate) enum End {
     Stage(Box<Stage>),
     /// A line for each value of a tag.
     Spread(Box<Spread>),
+    /// A part on another rank.
+    Away(Box<Away>),
 }
 
 impl From<End> for Line {
@@ -85,6 +88,7 @@ impl Line {
             End::Fork(fork) => fork.mark(mark, context),
             End::Stage(stage) => stage.mark(mark, context),
             End::Spread(spread) => spread.mark(mark, context),
+            End::Away(away) => away.mark(mark),
         }
     }
 
@@ -134,6 +138,7 @@ impl End {
             End::Fork(fork) => fork.record(record, context),
             End::Stage(stage) => stage.record(record, context),
             End::Spread(spread) => spread.record(record, context),
+            End::Away(away) => away.record(record, context),
         }
     }
 }

@@ -10,6 +10,7 @@ use corebeat_lpel::{
     Task, Writer, scope,
 };
 
+use super::away;
 use super::build::Builder;
 use super::code::{Code, Coder};
 use super::context::Context;
@@ -21,6 +22,7 @@ use crate::body::BoxBody;
 use crate::error::RunError;
 use crate::label::{Kind, Label};
 use crate::plan::{BoxPlan, Net};
+use crate::rank::Node;
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::value::Value;
@@ -35,6 +37,8 @@ pub const STACK_SIZE: usize = 256 << 10;
 pub struct Network {
     net: Net,
     code: Code,
+    /// Parts that the program places, by their numbers.
+    parts: Arc<[Code]>,
     /// Depth of nesting.
     depth: usize,
     options: NetworkOptions,
@@ -148,11 +152,14 @@ impl Network {
             .iter()
             .map(|plan| Ok((Arc::as_ptr(plan), find(plan)?)))
             .collect::<Result<HashMap<_, _>, E>>()?;
-        let code = Coder::new(&bodies).code(&net.root);
+        let mut coder = Coder::new(&bodies);
+        let code = coder.code(&net.root);
+        let parts = coder.parts();
         Ok(Network {
             depth: code.depth(),
             net,
             code,
+            parts,
             options: NetworkOptions::default(),
             watches: Vec::new(),
         })
@@ -209,7 +216,7 @@ impl Network {
     where
         I: IntoIterator<Item = Record> + Send + 'static,
     {
-        let (context, stop) = self.context(runtime);
+        let (context, stop) = self.context(runtime, None);
         let code = self.code.clone();
         let of_run = context.clone();
         let records = runtime.run(move || {
@@ -248,15 +255,67 @@ impl Network {
     /// [`OnFault::Stop`]. The output does not distinguish the two: read the report after the output
     /// has ended.
     pub fn start(&self, runtime: &Runtime) -> Running {
-        let (context, stop) = self.context(runtime);
+        let (context, stop) = self.context(runtime, None);
         let (input, output) =
             spawn(self.code.clone(), &context, stop, runtime.task(), runtime.scope());
         Running { input, output, report: Report(context) }
     }
 
-    fn context(&self, runtime: &Runtime) -> (Arc<Context>, Reader<Message>) {
+    /// Starts the network on rank 0 of several ranks, which has the input and the output. The other
+    /// ranks [`serve`](Self::serve) the same network meanwhile. Each place in the program is the
+    /// number of a rank, modulo the number of ranks. See [`rank`](crate::rank).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the node is that of another rank, or was used before.
+    pub fn start_on_ranks(&self, runtime: &Runtime, node: Arc<Node>) -> Running {
+        assert!(node.rank() == 0, "the input of a network is on rank 0");
+        let (context, stop) = self.context(runtime, Some(node.clone()));
+        let scope = runtime.scope();
+        let answers = self.serve_in(&scope, runtime.task(), node, &context);
+        let (input, mut output) = spawn(self.code.clone(), &context, stop, runtime.task(), scope);
+        output.answers = Some(answers);
+        Running { input, output, report: Report(context) }
+    }
+
+    /// Runs the parts of the network that are placed on this rank, for the run that
+    /// [`start_on_ranks`](Self::start_on_ranks) has started on rank 0. Faults are reported there.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the node is that of rank 0, or was used before.
+    pub fn serve(&self, runtime: &Runtime, node: Arc<Node>) -> Serving {
+        assert!(node.rank() > 0, "rank 0 starts the network");
+        let (context, _) = self.context(runtime, Some(node.clone()));
+        let scope = runtime.scope();
+        let _ = self.serve_in(&scope, runtime.task(), node.clone(), &context);
+        Serving { scope, node, context }
+    }
+
+    /// Starts the server of this rank. Returns the answers of the other ranks at the end.
+    fn serve_in(
+        &self,
+        scope: &Scope,
+        task: Task<'_>,
+        node: Arc<Node>,
+        context: &Arc<Context>,
+    ) -> Reader<u64> {
+        let (requests, answers) = node.connect(context, self.parts.len());
+        let serve = away::serve(requests, self.parts.clone(), node, context.clone());
+        let spawned = entity::spawn(task.scope(scope), "<server>".into(), context.clone(), serve);
+        if let Err(why) = spawned {
+            context.failure("the network", format_args!("cannot create its tasks: {why}"));
+        }
+        answers
+    }
+
+    fn context(
+        &self,
+        runtime: &Runtime,
+        node: Option<Arc<Node>>,
+    ) -> (Arc<Context>, Reader<Message>) {
         let (context, stop) =
-            Context::new(&self.options, &self.watches, self.depth, runtime.workers());
+            Context::new(&self.options, &self.watches, self.depth, runtime.workers(), node);
         (Arc::new(context), stop)
     }
 }
@@ -287,7 +346,7 @@ fn spawn(
     if let Err(why) = spawned {
         context.failure("the network", format_args!("cannot create its tasks: {why}"));
     }
-    (Input(input), Output { records: output, scope, context: context.clone() })
+    (Input(input), Output { records: output, scope, context: context.clone(), answers: None })
 }
 
 /// Passes records into the network until the input ends or the network stops.
@@ -347,11 +406,42 @@ pub struct Output {
     records: Reader<Message>,
     scope: Scope,
     context: Arc<Context>,
+    /// On several ranks, until the run has ended: the answers of the other ranks.
+    answers: Option<Reader<u64>>,
 }
 
+/// On several ranks, waits until all ranks have ended.
 impl Drop for Output {
     fn drop(&mut self) {
         self.context.abandon();
+        if self.answers.is_some() {
+            while self.records.read().is_some() {}
+            self.finish();
+        }
+    }
+}
+
+impl Output {
+    /// Ends the run on all ranks, after the end of the records.
+    fn finish(&mut self) {
+        if let (Some(mut answers), Some(node)) = (self.answers.take(), &self.context.node) {
+            self.context.keep(node.finish(&mut answers) as usize);
+        }
+    }
+}
+
+/// A rank that runs the parts of a network that are placed on it.
+pub struct Serving {
+    scope: Scope,
+    node: Arc<Node>,
+    context: Arc<Context>,
+}
+
+impl Serving {
+    /// Waits until rank 0 has ended the run and the tasks of this rank have ended.
+    pub fn wait(self) {
+        self.scope.wait();
+        self.node.finished(self.context.kept());
     }
 }
 
@@ -360,10 +450,13 @@ impl Iterator for Output {
 
     fn next(&mut self) -> Option<Record> {
         while let Some(message) = self.records.read() {
-            if let Message::Record(record) = message {
+            if let Message::Record(mut record) = message
+                && self.context.fetch("the output", &mut record).is_some()
+            {
                 return Some(record);
             }
         }
+        self.finish();
         // A task that panics closes its streams before it is reported.
         self.scope.wait();
         None

@@ -101,9 +101,19 @@ impl Spread {
 
     fn grow(&mut self, value: i32, context: &Arc<Context>) -> Result<(), corebeat_lpel::Error> {
         let (out, collected) = context.stream();
-        let place = if self.code.placed { Some(value.unsigned_abs() as usize) } else { self.place };
-        let line = (Builder { context, place, deferred: true })
-            .line(&self.code.operand, End::Stream(out).into())?;
+        let (code, out) = (&*self.code, End::Stream(out).into());
+        let number = value.unsigned_abs();
+        let builder = Builder { context, place: self.place, deferred: true };
+        let line = match &context.node {
+            Some(node) if code.placed => match node.other(number) {
+                Some(rank) => builder.away(node, &[(rank, code.part)], out),
+                None => Builder { place: None, ..builder }.line(&code.operand, out),
+            },
+            None if code.placed => {
+                Builder { place: Some(number as usize), ..builder }.line(&code.operand, out)
+            }
+            _ => builder.line(&code.operand, out),
+        }?;
         let number = match &mut self.to {
             Collector::Any(collector) => {
                 send(collector, Message::Join(Box::new(collected)));

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use corebeat_lpel::{Reader, Writer, growing_stream};
+use corebeat_lpel::{Reader, Writer};
 
 use super::build::Builder;
 use super::code::StarCode;
@@ -68,7 +68,7 @@ enum Place {
 /// Creates a stream to the collector. The collector of a deterministic star reads the output of one
 /// stage before the output of the next, so the stream of the next stage must not be bounded.
 fn exit(code: &StarCode, context: &Context) -> (Writer<Message>, Reader<Message>) {
-    if code.deterministic { growing_stream(context.capacity) } else { context.stream() }
+    if code.deterministic { context.growing_stream() } else { context.stream() }
 }
 
 impl Stage {

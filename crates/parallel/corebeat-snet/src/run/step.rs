@@ -101,7 +101,7 @@ fn add(code: &Code, context: &Arc<Context>, steps: &mut Vec<Step>) {
             queue: VecDeque::new(),
             code: code.clone(),
         }))),
-        Code::Place(inner, _) => add(inner, context, steps),
+        Code::Place(code) => add(&code.operand, context, steps),
         Code::Net(name, inner) => {
             steps.extend(context.watch(name, Position::After));
             add(inner, context, steps);

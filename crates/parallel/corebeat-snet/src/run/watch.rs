@@ -42,7 +42,14 @@ impl Watch {
 
     /// Calls the observer. A panic of the observer is reported, and the record continues.
     pub(crate) fn notify(&self, record: &Record, context: &Context) {
-        if let Err(why) = catch(|| (self.observer)(record)) {
+        let mut whole = None;
+        if context.node.is_some() {
+            let whole = whole.insert(record.clone());
+            if context.fetch(&format!("an observer of {}", self.name), whole).is_none() {
+                return;
+            }
+        }
+        if let Err(why) = catch(|| (self.observer)(whole.as_ref().unwrap_or(record))) {
             context.failure(
                 &format!("an observer of {}", self.name),
                 format_args!("the observer panicked: {why}"),

@@ -1,0 +1,300 @@
+//! Networks on several ranks of MPI: each has the output that it has on one node, and a failure of
+//! a rank ends the run with a line that names it.
+//!
+//! The networks follow the examples of Grelck, Julku, Penczek, *Distributed S-Net: Cluster and Grid
+//! Computing without the Hassle*, 2012. Without `mpirun` or a C compiler, the tests pass with a
+//! line that states what is missing.
+#![cfg(feature = "mpi")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+const COREBEAT: &str = env!("CARGO_BIN_EXE_corebeat");
+
+/// Longest time of a run in seconds. A run that hangs is a failure.
+const LIMIT_S: &str = "120";
+
+/// A folder with the boxes as a library.
+struct Place {
+    folder: TempDir,
+    /// Options of `mpirun`, before the number of ranks.
+    options: &'static [&'static str],
+}
+
+/// Prepares the tests, once. Returns what is missing otherwise.
+fn place() -> Result<&'static Place, &'static str> {
+    static PLACE: OnceLock<Result<Place, String>> = OnceLock::new();
+    let place = PLACE.get_or_init(|| {
+        let mpirun = Command::new("mpirun").arg("--version").output();
+        let version = mpirun.map_err(|e| format!("mpirun does not start ({e}): install it"))?;
+        let version = String::from_utf8_lossy(&version.stdout);
+        let options: &[&str] = match version.contains("Open MPI") || version.contains("OpenRTE") {
+            true => &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
+            false => &[],
+        };
+        let folder = TempDir::new().map_err(|e| e.to_string())?;
+        let at = |name| folder.path().join(name);
+        let header = Command::new(COREBEAT).args(["net", "header"]).arg(folder.path()).status();
+        assert!(header.unwrap().success());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mpi/boxes.c");
+        let cc = std::env::var("CC").unwrap_or("cc".into());
+        let built = Command::new(&cc)
+            .args(["-shared", "-fPIC", "-O1", "-I"])
+            .arg(folder.path())
+            .arg(source)
+            .arg("-o")
+            .arg(at("boxes.so"))
+            .status()
+            .map_err(|e| format!("{cc} does not start ({e}): install a C compiler"))?;
+        assert!(built.success(), "the boxes compile");
+        Ok(Place { folder, options })
+    });
+    place.as_ref().map_err(String::as_str)
+}
+
+/// Boxes of all programs.
+const BOXES: &str = "
+    box plus ((x) -> (x)); box twice ((x) -> (x)); box left ((a) -> (x)); box right ((b) -> (x));
+    box down ((x, <n>) -> (x, <n>)); box fork2 ((x, <n>) -> (x, <n>)); box join ((a, b) -> (x));
+    box grow ((x) -> (big)); box pass ((<i>) -> (<i>)); box sum ((big) -> (x));
+    box crash ((x) -> (x)); box die ((x) -> (x)); box point ((x) -> (p)); box take ((p) -> (x));";
+
+/// Counts down in stages, as a filter and a box.
+const DOWN: &str = "down";
+
+impl Place {
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes a program with only the boxes that it uses, and its input.
+    fn files(&self, name: &str, net: &str, input: &[String]) -> (PathBuf, PathBuf) {
+        let declared = BOXES.split_inclusive(';').filter(|declaration| {
+            let name = declaration.trim().trim_start_matches("box ").split(' ').next();
+            name.is_some_and(|name| words(net).any(|word| word == name))
+        });
+        let boxes: String = declared.collect();
+        let program = format!("net {name} {{ {boxes} }} connect {net};");
+        let program = self.write(&format!("{name}.snet"), &program);
+        (program, self.write(&format!("{name}.json"), &(input.join("\n") + "\n")))
+    }
+
+    /// Arguments of `corebeat net run` for a program.
+    fn run_of(&self, (program, input): &(PathBuf, PathBuf)) -> Vec<String> {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let boxes = text(&self.folder.path().join("boxes.so"));
+        let run = ["timeout", LIMIT_S, COREBEAT, "net", "run"].map(str::to_owned);
+        let files = [text(program), "-b".into(), boxes, "-i".into(), text(input)];
+        [&run[..], &files, &["-w".into(), "2".into()]].concat()
+    }
+
+    fn mpirun(&self, ranks: usize, run: &[String]) -> Output {
+        let mut command = Command::new("timeout");
+        command.args([LIMIT_S, "mpirun"]).args(self.options).args(["-n", &ranks.to_string()]);
+        command.args(run).stdin(Stdio::null()).env("TMPDIR", self.folder.path());
+        command.output().unwrap()
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Processes of this user that have the folder in their command line.
+fn remaining(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(folder)).collect()
+}
+
+/// Runs a program alone and on ranks, and compares the outputs.
+fn compare(name: &str, net: &str, input: &[String], is_ordered: bool, more: &[&str]) {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let files = place.files(name, net, input);
+    let mut run = place.run_of(&files);
+    let alone = Command::new(&run[0]).args(&run[1..]).stdin(Stdio::null()).output().unwrap();
+    assert!(alone.status.success(), "{}", errors(&alone));
+    run.extend(more.iter().map(|option| (*option).to_owned()));
+    let expected = lines(&alone);
+    assert!(!expected.is_empty());
+    for ranks in [2, 4] {
+        let output = place.mpirun(ranks, &run);
+        assert!(output.status.success(), "{name} on {ranks} ranks: {}", errors(&output));
+        let (mut are, mut should) = (lines(&output), expected.clone());
+        if !is_ordered {
+            are.sort();
+            should.sort();
+        }
+        assert_eq!(are, should, "{name} on {ranks} ranks");
+    }
+}
+
+fn x(count: usize) -> Vec<String> {
+    (0..count).map(|i| format!(r#"{{"x":{{"int":{i}}}}}"#)).collect()
+}
+
+fn x_and_n(count: usize) -> Vec<String> {
+    let line = |i| format!(r#"{{"x":{{"int":{i}}},"n":{}}}"#, 1 + i % 5);
+    (0..count).map(line).collect()
+}
+
+fn x_and_node(count: usize) -> Vec<String> {
+    (0..count).map(|i| format!(r#"{{"x":{{"int":{i}}},"node":{}}}"#, i % 6)).collect()
+}
+
+fn a_or_b(count: usize) -> Vec<String> {
+    let line = |i| format!(r#"{{"{}":{{"int":{i}}}}}"#, if i % 3 == 0 { "a" } else { "b" });
+    (0..count).map(line).collect()
+}
+
+#[test]
+fn parallel_parts_on_ranks() {
+    compare("parallel", "left @ 1 | right @ 2", &a_or_b(300), false, &[]);
+    compare("ordered_parallel", "left @ 1 || right @ 2", &a_or_b(300), true, &[]);
+}
+
+#[test]
+fn serial_parts_on_ranks() {
+    // The last number wraps around. Parts in series pass records on from rank to rank.
+    let net = "plus @ 1 .. twice @ 2 .. plus @ 3 .. twice .. plus @ 1002";
+    compare("serial", net, &x(1000), true, &[]);
+    compare("small", net, &x(200), true, &["--capacity", "1"]);
+}
+
+#[test]
+fn splits_by_the_number_of_the_rank() {
+    compare("split", "(plus .. twice) !@ <node>", &x_and_node(600), false, &[]);
+    compare("ordered_split", "(plus .. twice) !!@ <node>", &x_and_node(300), true, &[]);
+}
+
+#[test]
+fn stars_whose_stages_are_on_ranks() {
+    let exit = "{<n>} if <n <= 0>";
+    compare("star", &format!("({DOWN} @ 1) * {exit}"), &x_and_n(200), false, &[]);
+    compare("whole_star", &format!("({DOWN} * {exit}) @ 1"), &x_and_n(200), false, &[]);
+    compare("ordered_star", &format!("(fork2 @ 1) ** {exit}"), &x_and_n(40), true, &[]);
+    // Each stage is on the rank of the countdown, so that a record alternates between ranks.
+    let blink = format!("({DOWN} !@ <n>) * {exit}");
+    compare("blinkstar", &blink, &x_and_n(200), false, &[]);
+}
+
+#[test]
+fn nested_parts_on_ranks() {
+    let net = "((plus @ 1 .. twice) @ 2 .. ((plus .. plus @ 3) !!@ <node>) @ 1) @ 3";
+    compare("nested", net, &x_and_node(200), true, &[]);
+}
+
+#[test]
+fn feedback_over_ranks() {
+    let net = r"(fork2 @ 1 .. [{x, <n>} -> {x, <n>}]) \ {<n>} if <n > 0>";
+    compare("feedback", net, &x_and_n(60), false, &["--capacity", "1"]);
+}
+
+#[test]
+fn synchrocells_over_ranks() {
+    let net = "(([| {a}, {b} |] .. (join @ 1 | [])) * {x}) .. plus @ 2";
+    let input = (0..40).map(|i| format!(r#"{{"{}":{{"int":1}}}}"#, ["a", "b"][i % 2]));
+    compare("cells", net, &input.collect::<Vec<_>>(), false, &[]);
+}
+
+#[test]
+fn fields_move_on_demand_and_at_once() {
+    let net = "grow @ 1 .. [{} -> {<i = 0>}] .. pass @ 2 .. (sum @ 3)";
+    for (name, eager) in [("lazy", "1000"), ("eager", "10000000")] {
+        compare(name, net, &x(60), true, &["--eager", eager]);
+    }
+    // The data of a field is needed only at the output.
+    compare("output", "grow @ 1", &x(5), true, &[]);
+}
+
+/// Runs a program that fails. Returns its messages.
+fn failing(name: &str, net: &str, ranks: usize) -> Option<(Output, String)> {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => {
+            println!("skipped: {missing}");
+            return None;
+        }
+    };
+    let files = place.files(name, net, &x(50));
+    let output = place.mpirun(ranks, &place.run_of(&files));
+    assert!(!output.status.success());
+    assert_ne!(output.status.code(), Some(124), "{name} hangs: {}", errors(&output));
+    let program = files.0.to_str().unwrap();
+    assert_eq!(remaining(Path::new(program)), Vec::<String>::new(), "processes remain");
+    let messages = errors(&output);
+    Some((output, messages))
+}
+
+#[test]
+fn crash_of_a_box_names_its_rank_and_ends_all_ranks() {
+    let Some((_, messages)) = failing("crashing", "plus @ 1 .. crash @ 3 .. plus @ 2", 4) else {
+        return;
+    };
+    let line = messages.lines().find(|line| line.contains("crashed"));
+    let line = line.unwrap_or_else(|| panic!("{messages}"));
+    assert!(line.contains("rank 3") && line.contains("crash"), "{line}");
+}
+
+#[test]
+fn death_of_a_rank_ends_all_ranks() {
+    let Some((_, messages)) = failing("dying", "plus @ 1 .. die @ 2 .. plus", 3) else { return };
+    // The starter of the run names the rank.
+    assert!(messages.contains("rank 2"), "{messages}");
+}
+
+#[test]
+fn record_that_cannot_move_is_reported_with_its_rank() {
+    let net = "plus @ 1 .. point @ 1 .. take @ 2";
+    let Some((output, messages)) = failing("pointing", net, 3) else { return };
+    assert_eq!(output.status.code(), Some(1));
+    let line = messages.lines().find(|line| line.contains("is a pointer"));
+    let line = line.unwrap_or_else(|| panic!("{messages}"));
+    assert!(line.starts_with("corebeat: rank 1: the way to rank 2: p is a pointer"), "{line}");
+}
+
+#[test]
+fn ranks_with_different_programs_do_not_run() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let [one, other] = ["plus @ 1", "twice @ 1"]
+        .map(|net| place.run_of(&place.files(&format!("different_{}", &net[..4]), net, &x(3))));
+    let both = [&one[..], &[":".into(), "-n".into(), "1".into()], &other[..]].concat();
+    let output = place.mpirun(1, &both);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let line = "corebeat: rank 1: has another program";
+    assert!(errors(&output).lines().any(|l| l.starts_with(line)), "{}", errors(&output));
+    assert_eq!(lines(&output), Vec::<String>::new());
+}
+
+#[test]
+fn mistake_in_a_program_is_reported_once() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let output = place.mpirun(3, &place.run_of(&place.files("wrong", "plus .. unknown", &x(1))));
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let lines = errors(&output);
+    assert_eq!(lines.lines().filter(|line| line.contains("1 error")).count(), 1, "{lines}");
+}

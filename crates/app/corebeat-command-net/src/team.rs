@@ -1,0 +1,211 @@
+//! A run on several ranks of MPI.
+//!
+//! ```text
+//!   rank 0: load --.           .-- load -- compare --.-- input, network, output -- end
+//!   others:         '- agree -'    load -- compare --'-- parts with a place ------ end
+//! ```
+//!
+//! Rank 0 loads the program first, and reports its mistakes. Then all ranks load it and compare
+//! what they have, because a number names a part of the program on all ranks.
+
+use crate::flow::{How, Reporter, To};
+use crate::program::Which;
+use corebeat_command::{Done, Failure};
+use corebeat_mpi::{Error, Exchange, Ranks};
+use corebeat_snet::rank::Node;
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Names and digests of what all ranks must have in common.
+pub(crate) type Digests = Vec<(String, u64)>;
+
+/// This process as one of several ranks.
+pub(crate) struct Team {
+    ranks: Ranks,
+    node: Arc<Node>,
+}
+
+/// Endpoint of a network for the thread of MPI.
+struct Endpoint(Arc<Node>);
+
+impl Exchange for Endpoint {
+    fn take(&self, to: u32) -> Option<Vec<u8>> {
+        self.0.take(to)
+    }
+
+    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
+        self.0.receive(from, bytes).map_err(|why| why.to_string())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.has_ended()
+    }
+}
+
+impl Team {
+    /// Starts MPI, if this process is one of several ranks.
+    pub(crate) fn join(how: &How) -> Result<Option<Team>, Failure> {
+        if corebeat_mpi::expected() == 1 {
+            return Ok(None);
+        }
+        let ranks = Ranks::start().map_err(Failure::internal)?;
+        if ranks.size() == 1 {
+            ranks.finish().map_err(Failure::internal)?;
+            return Err(Failure::internal(format!(
+                "the run has {} ranks, but each of them is alone: mpirun belongs to another MPI \
+                 library than this program",
+                corebeat_mpi::expected()
+            )));
+        }
+        corebeat_lpel::name_process(&format!("rank {}", ranks.rank()));
+        let at = (ranks.rank(), ranks.size());
+        let node = Node::new(at, how.window(), how.eager_bytes(), true, ranks.bell());
+        Ok(Some(Team { ranks, node }))
+    }
+
+    /// Endpoint of this rank.
+    pub(crate) fn node(&self) -> Arc<Node> {
+        self.node.clone()
+    }
+
+    fn is_first(&self) -> bool {
+        self.node.rank() == 0
+    }
+
+    /// Begins the exchange of messages, after the network has started.
+    pub(crate) fn exchange(&self) -> Result<(), Failure> {
+        let report = |why: &Error| {
+            Failure::internal(why).report();
+        };
+        let node = Arc::new(Endpoint(self.node.clone()));
+        self.ranks.exchange(node, report).map_err(Failure::internal)
+    }
+
+    /// Runs a network on all ranks.
+    pub(crate) fn run(self, which: &Which, how: &How, to: To) -> Done {
+        let mut done = self.run_parts(which, how, to);
+        match &done {
+            // All ranks have ended in order.
+            Ok(_) | Err(Ended::Together(_)) => {
+                if let Err(why) = self.ranks.finish() {
+                    done = Err(Ended::Together(Some(Failure::internal(why))));
+                }
+            }
+            Err(Ended::Alone(why)) => {
+                let named = format!("rank {}: {why}", self.node.rank());
+                let status = why.status();
+                Failure::internal(named).report();
+                self.ranks.abort(status)
+            }
+        }
+        match done {
+            Ok(status) => Ok(status),
+            Err(Ended::Together(Some(why)) | Ended::Alone(why)) => Err(why),
+            // Rank 0 has the reason and the status.
+            Err(Ended::Together(None)) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn run_parts(&self, which: &Which, how: &How, to: To) -> Result<ExitCode, Ended> {
+        let first = match self.is_first() {
+            true => {
+                let distinct = how.require_distinct(which, &to, None);
+                let fit = distinct.and_then(|()| how.require_observers_on_standard_error());
+                fit.and_then(|()| how.load(which, true)).map(Some)
+            }
+            false => Ok(None),
+        };
+        let loaded = self.agree(first.map(|loaded| (loaded, Vec::new())))?;
+        let loaded = loaded.map_or_else(|| how.load(which, false), Ok);
+        let loaded = self.agree(loaded.and_then(|loaded| {
+            let digests = how.digests(which)?;
+            Ok((loaded, digests))
+        }))?;
+        if self.is_first() {
+            let flow = how.start_loaded(loaded, to, None, Reporter::plain(), Some(self));
+            return flow.map_err(Ended::Alone)?.write().map_err(|why| Ended::Together(Some(why)));
+        }
+        how.serve(loaded, self).map(|()| ExitCode::SUCCESS).map_err(Ended::Alone)
+    }
+
+    /// Continues if all ranks succeed and have the same digests.
+    fn agree<T>(&self, mine: Result<(T, Digests), Failure>) -> Result<T, Ended> {
+        let told = mine.as_ref().map(|(_, digests)| digests.clone()).map_err(Failure::to_string);
+        let agreed = self.ranks.agree(told);
+        match (agreed, mine) {
+            (Ok(()), Ok((value, _))) => Ok(value),
+            // Rank 0 reports its own failure as it would without other ranks.
+            (Err(Error::Rank { rank: 0, .. }), Err(why)) => Err(Ended::Together(Some(why))),
+            (Err(Error::Refused), _) => Err(Ended::Together(None)),
+            (Err(why), _) => Err(Ended::Together(Some(Failure::data(why)))),
+            (Ok(()), Err(why)) => Err(Ended::Alone(why)),
+        }
+    }
+}
+
+/// How a run failed.
+enum Ended {
+    /// All ranks end regularly. Without a failure, rank 0 reports it.
+    Together(Option<Failure>),
+    /// The other ranks still run.
+    Alone(Failure),
+}
+
+/// Digests of this program, its version, and these files.
+pub(crate) fn digests<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a Path)>,
+) -> Result<Digests, Failure> {
+    let machine = if cfg!(target_endian = "little") { 1 } else { 2 };
+    let machine = machine << 8 | size_of::<usize>() as u64;
+    let mut made = vec![("byte order or word size".to_owned(), machine)];
+    made.push(("program corebeat".into(), digest(Path::new("/proc/self/exe"))?));
+    for (name, path) in files {
+        made.push((format!("{name} {}", path.display()), digest(path)?));
+    }
+    Ok(made)
+}
+
+/// Digest of the content of a file. Folders are built on each rank and have none.
+fn digest(path: &Path) -> Result<u64, Failure> {
+    // The keys of a new hasher are fixed.
+    let mut hasher = std::hash::DefaultHasher::new();
+    let cannot = |e| Failure::internal(format!("cannot read {}: {e}", path.display()));
+    if fs::metadata(path).map_err(cannot)?.is_dir() {
+        return Ok(0);
+    }
+    let mut file = File::open(path).map_err(cannot)?;
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut chunk).map_err(cannot)? {
+            0 => return Ok(hasher.finish()),
+            len => hasher.write(&chunk[..len]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_depends_on_every_byte_of_the_file() {
+        let folder = std::env::temp_dir().join(format!("corebeat-team-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a");
+        let mut seen = Vec::new();
+        for text in ["", "a", "b", "ab"] {
+            fs::write(&file, text).unwrap();
+            seen.push(digest(&file).unwrap());
+            assert_eq!(seen.last(), digest(&file).ok().as_ref());
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 4);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(digest(&file).is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! Ranks of an MPI run: messages of bytes in order, exchanged by one thread.
+//!
+//! Place in the loop: base; uses an MPI library, with the feature `mpi`.
+//!
+//! # Example
+//!
+//! ```no_run
+//! # #[cfg(feature = "mpi")]
+//! # fn run(
+//! #     node: impl Fn(u32, u32, corebeat_mpi::Bell) -> std::sync::Arc<dyn corebeat_mpi::Exchange>,
+//! # ) -> Result<(), corebeat_mpi::Error> {
+//! use corebeat_mpi::Ranks;
+//!
+//! let ranks = Ranks::start()?;
+//! ranks.agree(Ok(vec![("program".into(), 42)]))?;
+//! ranks.exchange(node(ranks.rank(), ranks.size(), ranks.bell()), |why| eprintln!("{why}"))?;
+//! // The tasks of this rank run here.
+//! ranks.finish()
+//! # }
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//!   tasks --> node.take(to) --MPI_Isend--> [another rank] --MPI_Mrecv--> node.receive(from, ..)
+//!     '--- bell ---> thread of MPI: looks for messages, and sleeps longer and longer without any
+//! ```
+//!
+//! One thread of each rank makes all calls of MPI (`MPI_THREAD_FUNNELED`), so that no task waits in
+//! MPI. It looks for messages all the time while there are any. Without any, it sleeps from 50 µs
+//! to 1 ms at a time, because MPI cannot wake a thread for a message and for a task; the bell wakes
+//! it at once. MPI delivers the messages between two ranks in order.
+//!
+//! # Invariants
+//!
+//! 1. Messages from one rank to another arrive in order and complete
+//!    (`messages_of_all_sizes_arrive_in_order`, a program of four ranks).
+//! 2. All ranks have the same program, or none runs (`ranks_with_different_programs_disagree`).
+//!
+//! # Failure
+//!
+//! [`Error`] is the error type. A message that the receiver refuses ends the whole run by
+//! `MPI_Abort`, after a report. If a rank dies, the starter of the run (`mpirun`, `srun`) ends the
+//! others and names the rank. A process that ends without `Ranks::finish` ends the run by
+//! `MPI_Abort`, too.
+//!
+//! # Limits
+//!
+//! A message has less than 2 GiB. MPI can be started once in a process.
+
+#[cfg(feature = "mpi")]
+mod thread;
+
+use std::env::{self, VarError};
+use std::sync::Arc;
+
+#[cfg(feature = "mpi")]
+pub use thread::Ranks;
+
+/// Called by tasks when there are bytes for another rank.
+pub type Bell = Box<dyn Fn() + Send + Sync>;
+
+/// Endpoint of a rank: the source and the destination of messages.
+pub trait Exchange: Send + Sync {
+    /// Returns the next bytes for another rank, if there are any.
+    fn take(&self, to: u32) -> Option<Vec<u8>>;
+
+    /// Takes bytes from another rank, in their order. Must not block.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the bytes are not valid. The run is aborted.
+    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String>;
+
+    /// Whether nothing is sent or received any more after the remaining `take`s.
+    fn has_ended(&self) -> bool;
+}
+
+/// Failure of a run on several ranks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This program has no MPI.
+    #[error(
+        "the run has {ranks} ranks, and this program was built without MPI: build it with the \
+         feature 'mpi' (needs Open MPI or MPICH with headers, and libclang), or start it without \
+         mpirun"
+    )]
+    Missing {
+        /// Number of ranks in the environment.
+        ranks: u32,
+    },
+    /// MPI does not start.
+    #[error("MPI cannot be started: {0}")]
+    Start(&'static str),
+    /// A rank cannot run, or has another program than rank 0.
+    #[error("rank {rank}: {why}")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// Reason.
+        why: String,
+    },
+    /// The run was refused, and rank 0 reports the reason.
+    #[error("the run was refused: rank 0 has the reason")]
+    Refused,
+    /// A rank has received an invalid message. The run is aborted.
+    #[error("rank {rank}: {why}; the run is aborted")]
+    Message {
+        /// Rank of the receiver.
+        rank: u32,
+        /// Reason.
+        why: String,
+    },
+    /// The thread of MPI has ended early.
+    #[error("the thread of MPI has ended early")]
+    Ended,
+}
+
+/// Variables that a starter of MPI programs sets to the number of ranks: Open MPI, MPICH with Hydra
+/// and its relatives, and Slurm's step with PMIx.
+const SIZES: [(&str, Option<&str>); 3] = [
+    ("OMPI_COMM_WORLD_SIZE", None),
+    ("PMI_SIZE", None),
+    ("SLURM_STEP_NUM_TASKS", Some("PMIX_RANK")),
+];
+
+/// Number of ranks of the run in which the environment states that this process is. 1 if it is not
+/// in a run of MPI.
+pub fn expected() -> u32 {
+    expected_in(env::var)
+}
+
+fn expected_in(var: impl Fn(&'static str) -> Result<String, VarError>) -> u32 {
+    let size = |(name, with): &(&'static str, Option<&'static str>)| {
+        let is_set = with.is_none_or(|with| var(with).is_ok());
+        var(name).ok().filter(|_| is_set)?.trim().parse::<u32>().ok()
+    };
+    SIZES.iter().find_map(size).unwrap_or(1).max(1)
+}
+
+/// Requires that this process is alone, for programs and commands that do not run on several ranks.
+///
+/// # Errors
+///
+/// Returns [`Error::Missing`] if the environment announces several ranks.
+pub fn require_alone() -> Result<(), Error> {
+    match expected() {
+        1 => Ok(()),
+        ranks => Err(Error::Missing { ranks }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_ranks_is_read_from_the_environment() {
+        let of = |set: &[(&str, &str)]| {
+            expected_in(|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).into()).ok_or(VarError::NotPresent)
+            })
+        };
+        assert_eq!(of(&[]), 1);
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "4")]), 4);
+        assert_eq!(of(&[("PMI_SIZE", "2")]), 2);
+        // The step of a batch script is no run of MPI.
+        assert_eq!(of(&[("SLURM_STEP_NUM_TASKS", "8")]), 1);
+        assert_eq!(of(&[("SLURM_STEP_NUM_TASKS", "8"), ("PMIX_RANK", "0")]), 8);
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "many"), ("PMI_SIZE", "0")]), 1);
+    }
+}

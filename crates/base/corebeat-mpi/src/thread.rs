@@ -1,0 +1,327 @@
+//! The thread of MPI.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use mpi::Threading;
+use mpi::ffi;
+use mpi::point_to_point::MatchedReceiveVec;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{AsRaw, Communicator, Destination, Equivalence, Source};
+
+use crate::{Bell, Error, Exchange};
+
+/// Turns of the thread without a message before it sleeps.
+const IDLE_TURNS: u32 = 100;
+/// Shortest and longest sleep without a message.
+const SLEEP_MIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// Messages that are received before the thread sends again.
+const RECEIVED_MAX: usize = 64;
+/// Tag of the messages of an exchange.
+const TAG: i32 = 0;
+
+/// This process as a rank of an MPI run.
+pub struct Ranks {
+    rank: u32,
+    size: u32,
+    /// Dropped to abort the run.
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Function that receives the failure of an exchange.
+type Report = Box<dyn FnOnce(&Error) + Send>;
+
+/// Order to the thread of MPI.
+enum Order {
+    Agree(Result<Vec<u8>, String>, SyncSender<Result<(), Error>>),
+    Exchange(Arc<dyn Exchange>, Report, SyncSender<()>),
+    Finish,
+    Abort(i32),
+}
+
+impl Ranks {
+    /// Starts MPI.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if MPI was started before, or if it cannot run in a process with threads.
+    pub fn start() -> Result<Ranks, Error> {
+        let (orders, coming) = channel();
+        let (started, start) = sync_channel(1);
+        let thread = thread::Builder::new().name("mpi".into()).spawn(move || {
+            let Some((universe, provided)) = mpi::initialize_with_threading(Threading::Funneled)
+            else {
+                return drop(started.send(Err(Error::Start("it was started before"))));
+            };
+            let world = universe.world();
+            if provided < Threading::Funneled {
+                let why = "the library does not support programs with threads";
+                return drop(started.send(Err(Error::Start(why))));
+            }
+            drop(started.send(Ok((world.rank() as u32, world.size() as u32))));
+            follow(&world, &coming);
+            // The drop of the universe finalises MPI.
+            drop(universe);
+        });
+        let thread = thread.map_err(|_| Error::Start("its thread cannot be created"))?;
+        let (rank, size) = start.recv().map_err(|_| Error::Ended)??;
+        Ok(Ranks { rank, size, orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Number of this rank, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Compares the programs of all ranks, which all call this: names and digests of the parts of a
+    /// program, or the reason why this rank cannot run.
+    ///
+    /// # Errors
+    ///
+    /// Rank 0 returns the first rank that cannot run, or that differs from rank 0; the other ranks
+    /// return [`Error::Refused`].
+    pub fn agree(&self, program: Result<Vec<(String, u64)>, String>) -> Result<(), Error> {
+        let program = program.map(|parts| {
+            let lines = parts.iter().map(|(name, digest)| format!("{name}={digest:016x}"));
+            lines.collect::<Vec<_>>().join("\n").into_bytes()
+        });
+        let (answer, answered) = sync_channel(1);
+        self.order(Order::Agree(program, answer))?;
+        answered.recv().map_err(|_| Error::Ended)?
+    }
+
+    /// A function that wakes the thread of MPI.
+    pub fn bell(&self) -> Bell {
+        let thread: Option<Thread> = self.thread.as_ref().map(|thread| thread.thread().clone());
+        Box::new(move || {
+            if let Some(thread) = &thread {
+                thread.unpark();
+            }
+        })
+    }
+
+    /// Exchanges messages between the nodes of all ranks from now on, until they have ended. If a
+    /// node refuses a message, `report` receives the reason, and the run is aborted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread of MPI has ended.
+    pub fn exchange(
+        &self,
+        node: Arc<dyn Exchange>,
+        report: impl FnOnce(&Error) + Send + 'static,
+    ) -> Result<(), Error> {
+        let (begun, begin) = sync_channel(1);
+        self.order(Order::Exchange(node, Box::new(report), begun))?;
+        begin.recv().map_err(|_| Error::Ended)
+    }
+
+    fn order(&self, order: Order) -> Result<(), Error> {
+        let orders = self.orders.as_ref().ok_or(Error::Ended)?;
+        orders.send(order).map_err(|_| Error::Ended)?;
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the exchange on all ranks, and ends MPI.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread of MPI has panicked.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.order(Order::Finish)?;
+        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| Error::Ended)
+    }
+
+    /// Ends all ranks at once with this exit status.
+    pub fn abort(mut self, status: u8) -> ! {
+        let ordered = self.order(Order::Abort(status.into()));
+        if let (Ok(()), Some(thread)) = (ordered, self.thread.take()) {
+            // The thread ends the process.
+            let _ = thread.join();
+        }
+        std::process::exit(status.into())
+    }
+}
+
+/// Aborts the run, unless it has finished.
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Follows the orders until the end.
+fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>) {
+    while let Ok(order) = orders.recv() {
+        match order {
+            Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
+            Order::Exchange(node, report, begun) => {
+                // The caller waits.
+                let _ = begun.send(());
+                match exchange(world, &node, orders) {
+                    Ok(Next::Orders) => {}
+                    Ok(Next::Finish) => return,
+                    Ok(Next::Abort(status)) => world.abort(status),
+                    Err(why) => {
+                        report(&why);
+                        world.abort(1);
+                    }
+                }
+            }
+            Order::Finish => return,
+            Order::Abort(status) => world.abort(status),
+        }
+    }
+    // The process fails.
+    world.abort(1);
+}
+
+/// Continuation after an exchange.
+enum Next {
+    Orders,
+    Finish,
+    Abort(i32),
+}
+
+/// Compares the programs at rank 0.
+fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result<(), Error> {
+    let mut mine = match program {
+        Ok(program) => [b"+".to_vec(), program].concat(),
+        Err(why) => [b"-".to_vec(), why.into_bytes()].concat(),
+    };
+    let root = world.process_at_rank(0);
+    if world.rank() > 0 {
+        root.send(&mine[..]);
+        mine = root.receive_vec::<u8>().0;
+        return if mine == b"+" { Ok(()) } else { Err(Error::Refused) };
+    }
+    let mut verdict = differs(0, &mine, &mine);
+    for rank in 1..world.size() {
+        let (theirs, _) = world.process_at_rank(rank).receive_vec::<u8>();
+        verdict = verdict.and_then(|()| differs(rank as u32, &mine, &theirs));
+    }
+    for rank in 1..world.size() {
+        world.process_at_rank(rank).send(if verdict.is_ok() { &b"+"[..] } else { &b"-"[..] });
+    }
+    verdict
+}
+
+/// Returns why a rank cannot run the program of rank 0.
+fn differs(rank: u32, mine: &[u8], theirs: &[u8]) -> Result<(), Error> {
+    let texts = [mine, theirs].map(String::from_utf8_lossy);
+    let [mine, theirs] = &texts;
+    if let Some(why) = theirs.strip_prefix('-') {
+        return Err(Error::Rank { rank, why: why.into() });
+    }
+    if mine == theirs {
+        return Ok(());
+    }
+    // A missing line differs, too.
+    let (mine, theirs): (Vec<&str>, Vec<&str>) = (mine.lines().collect(), theirs.lines().collect());
+    let other = theirs.iter().zip(&mine).find(|(theirs, mine)| theirs != mine);
+    let name = other.and_then(|(theirs, _)| theirs.trim_start_matches('+').split('=').next());
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("number of files");
+    let why = format!("has another {name} than rank 0");
+    Err(Error::Rank { rank, why })
+}
+
+/// A message under way. MPI reads the bytes until the request is complete.
+struct Sending {
+    request: ffi::MPI_Request,
+    _bytes: Vec<u8>,
+}
+
+impl Sending {
+    fn new(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Sending {
+        let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
+        // SAFETY: the bytes do not move before the request is complete: the heap of a vector does
+        // not move with it, and `Sending` is dropped only when `is_complete` has returned true. The
+        // calling thread has initialised MPI.
+        let request = unsafe {
+            let mut request = std::mem::zeroed();
+            let datatype = u8::equivalent_datatype().as_raw();
+            let (data, to) = (bytes.as_ptr().cast(), to as i32);
+            ffi::MPI_Isend(data, count, datatype, to, TAG, world.as_raw(), &mut request);
+            request
+        };
+        Sending { request, _bytes: bytes }
+    }
+
+    fn is_complete(&mut self) -> bool {
+        let mut flag = 0;
+        // SAFETY: the request is active. The status is ignored.
+        unsafe { ffi::MPI_Test(&mut self.request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
+        flag != 0
+    }
+}
+
+/// Exchanges messages until the node has ended.
+fn exchange(
+    world: &SimpleCommunicator,
+    node: &Arc<dyn Exchange>,
+    orders: &Receiver<Order>,
+) -> Result<Next, Error> {
+    let (rank, size) = (world.rank() as u32, world.size() as u32);
+    let mut sending: VecDeque<Sending> = VecDeque::new();
+    let (mut idle, mut sleep) = (0, SLEEP_MIN);
+    let mut next = Next::Orders;
+    loop {
+        match orders.try_recv() {
+            Ok(Order::Finish) => next = Next::Finish,
+            Ok(Order::Abort(status)) => return Ok(Next::Abort(status)),
+            Ok(Order::Agree(..) | Order::Exchange(..)) | Err(TryRecvError::Empty) => {}
+            // The process fails.
+            Err(TryRecvError::Disconnected) => return Ok(Next::Abort(1)),
+        }
+        let has_ended = node.has_ended();
+        let mut is_active = false;
+        for to in (0..size).filter(|to| *to != rank) {
+            while let Some(bytes) = node.take(to) {
+                sending.push_back(Sending::new(world, to, bytes));
+                is_active = true;
+            }
+        }
+        sending.retain_mut(|sending| !sending.is_complete());
+        if has_ended && !is_active && sending.is_empty() {
+            return Ok(next);
+        }
+        for _ in 0..RECEIVED_MAX {
+            let Some(message) = world.any_process().immediate_matched_probe_with_tag(TAG) else {
+                break;
+            };
+            let (bytes, status) = message.matched_receive_vec::<u8>();
+            node.clone()
+                .receive(status.source_rank() as u32, &bytes)
+                .map_err(|why| Error::Message { rank, why })?;
+            is_active = true;
+        }
+        if is_active {
+            (idle, sleep) = (0, SLEEP_MIN);
+        } else if idle < IDLE_TURNS {
+            idle += 1;
+            thread::yield_now();
+        } else {
+            // A bell that rings meanwhile, or rang before, ends the sleep.
+            thread::park_timeout(sleep);
+            sleep = (sleep * 2).min(SLEEP_MAX);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Messages between ranks of MPI. Each test starts this program again on several ranks, each of
+//! which runs the same test. Without `mpirun`, the tests pass with a line that states it.
+#![cfg(feature = "mpi")]
+
+use corebeat_mpi::{Bell, Error, Exchange, Ranks, expected};
+use std::collections::VecDeque;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Starts this test on several ranks, unless this process is one of them. Returns whether it is.
+fn on_ranks(test: &str, ranks: usize) -> bool {
+    if expected() > 1 {
+        return true;
+    }
+    let Ok(version) = Command::new("mpirun").arg("--version").output() else {
+        println!("skipped: mpirun is not installed");
+        return false;
+    };
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let mut mpirun = Command::new("timeout");
+    mpirun.args(["100", "mpirun"]);
+    if version.contains("Open MPI") || version.contains("OpenRTE") {
+        mpirun.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    }
+    mpirun.args(["-n", &ranks.to_string()]).arg(std::env::current_exe().unwrap());
+    let output = mpirun.args(["--exact", test, "--nocapture"]).output().unwrap();
+    let [out, err] =
+        [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned());
+    assert!(output.status.success(), "{out}\n{err}");
+    assert_eq!(out.matches("1 passed").count(), ranks, "{out}\n{err}");
+    false
+}
+
+/// Sends numbered messages to each other rank, and counts those that it receives.
+struct Numbered {
+    size: usize,
+    /// By rank.
+    outgoing: Vec<Mutex<VecDeque<Vec<u8>>>>,
+    received: Vec<AtomicUsize>,
+    count: usize,
+}
+
+/// The message with this number: its length and bytes depend on the number.
+fn message(number: usize) -> Vec<u8> {
+    let len = if number % 50 == 49 { 3_000_000 } else { 1 + number * 7 % 5000 };
+    let mut bytes = vec![number as u8; len];
+    bytes[len / 2] = !(number as u8);
+    bytes
+}
+
+impl Numbered {
+    fn new(rank: usize, size: usize, count: usize) -> Arc<Numbered> {
+        let messages = |to| if to == rank { 0 } else { count };
+        Arc::new(Numbered {
+            size,
+            outgoing: (0..size)
+                .map(|to| (0..messages(to)).map(message).collect())
+                .map(Mutex::new)
+                .collect(),
+            received: (0..size).map(|_| AtomicUsize::new(0)).collect(),
+            count,
+        })
+    }
+}
+
+impl Exchange for Numbered {
+    fn take(&self, to: u32) -> Option<Vec<u8>> {
+        self.outgoing[to as usize].lock().unwrap().pop_front()
+    }
+
+    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
+        let number = self.received[from as usize].fetch_add(1, Ordering::SeqCst);
+        match bytes == message(number) {
+            true => Ok(()),
+            false => Err(format!("message {number} from rank {from} is another one")),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let received = self.received.iter().map(|count| count.load(Ordering::SeqCst));
+        received.sum::<usize>() == self.count * (self.size - 1)
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_in_order() {
+    if !on_ranks("messages_of_all_sizes_arrive_in_order", 4) {
+        return;
+    }
+    let ranks = Ranks::start().unwrap();
+    ranks.agree(Ok(vec![("test".into(), 1)])).unwrap();
+    let node = Numbered::new(ranks.rank() as usize, ranks.size() as usize, 150);
+    ranks.exchange(node.clone(), |why| panic!("{why}")).unwrap();
+    let bell: Bell = ranks.bell();
+    bell();
+    ranks.finish().unwrap();
+    assert!(node.has_ended());
+}
+
+#[test]
+fn ranks_with_different_programs_disagree() {
+    if !on_ranks("ranks_with_different_programs_disagree", 3) {
+        return;
+    }
+    let ranks = Ranks::start().unwrap();
+    let rank = ranks.rank();
+    let parts = |digest| Ok(vec![("binary".to_owned(), 7), ("program".to_owned(), digest)]);
+    ranks.agree(parts(1)).unwrap();
+    let refused = |mine, rank_and_why: Option<(u32, &str)>| match (ranks.agree(mine), rank_and_why)
+    {
+        (Err(Error::Rank { rank, why }), Some((of, what))) => {
+            assert_eq!((rank, why.as_str()), (of, what));
+        }
+        (Err(Error::Refused), None) => {}
+        (other, _) => panic!("{other:?}"),
+    };
+    let of_first = |of, what| (rank == 0).then_some((of, what));
+    let digest = if rank == 2 { 5 } else { 1 };
+    refused(parts(digest), of_first(2, "has another program than rank 0"));
+    let mine = if rank == 1 { Err("no boxes".into()) } else { parts(1) };
+    refused(mine, of_first(1, "no boxes"));
+    let more = if rank == 1 { Ok(Vec::new()) } else { parts(1) };
+    refused(more, of_first(1, "has another number of files than rank 0"));
+    ranks.agree(parts(3)).unwrap();
+    ranks.finish().unwrap();
+}

@@ -1,0 +1,36 @@
+//! Runs on several ranks: processes that exchange records as messages.
+//!
+//! The model follows Grelck, Julku, Penczek, *Distributed S-Net: Cluster and Grid Computing without
+//! the Hassle*, 2012: every rank has the whole program and all boxes, and a part with a place
+//! (`X @ n`, `X !@ <t>`) runs on the rank of this number, modulo the number of ranks.
+//!
+//! ```text
+//!   rank 0:  line --> Away == records ==> stream --> <from a rank> --> line of X    : rank 1
+//!            next <-- <from a rank> <-- stream <== records == Away <------'
+//! ```
+//!
+//! - A **node** ([`Node`]) is the endpoint of one rank. It has no clock, no thread and no
+//!   transport: [`Node::take`] returns the bytes for another rank, and [`Node::receive`] takes the
+//!   bytes from another rank. A transport must deliver the bytes from one rank to another in order;
+//!   messages of different pairs of ranks may overtake each other.
+//! - A **channel** carries the records of one stream, in order. Its number is unique in the run.
+//!   The sender has **credits**: each record or barrier costs one, and the receiver returns it when
+//!   the next part has taken the message. Therefore at most [`Node::window`] messages of a channel
+//!   wait on the receiver's rank, and a delivery never blocks.
+//! - **Opening**: the rank that builds a part with a place sends a request to the place, with the
+//!   number of the part, a channel for its input, and a channel for its output. Parts in series on
+//!   different ranks are opened in one chain, and their records do not return in between.
+//! - **End**: a dropped end of a line closes its channel, and the close follows the last record.
+//!   So the end of the input reaches each part after all of its records, as on one rank. When the
+//!   output of rank 0 has ended, rank 0 asks the others to finish; each answers when its tasks have
+//!   ended; then each rank sends its last message to each other rank.
+//! - **Fields** of more than [`Node::eager_bytes`] remain on their rank, and records carry
+//!   references (the module `field`).
+
+pub(crate) mod field;
+mod frame;
+mod node;
+
+pub use frame::{Corrupt, frames, is_close, is_credit, is_record};
+pub use node::{EAGER_BYTES, Node};
+pub(crate) use node::{Hop, Open, Request, Taken};

@@ -1,0 +1,752 @@
+//! The endpoint of one rank.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use corebeat_lpel::{Reader, TryWriteError, Writer, stream, unbounded_stream};
+
+use super::field::{Absent, Share, WEIGHT};
+use super::frame::{Bytes, Corrupt, FRAME_MAX, Kind, Read, Reference, Write};
+use crate::label::{self, Label};
+use crate::record::Record;
+use crate::run::{Context, Fault, Mark, Message};
+use crate::shape::Shape;
+use crate::value::{Array, Element, Value};
+
+/// Default size from which fields move only to boxes that read them, in bytes.
+pub const EAGER_BYTES: usize = 64 << 10;
+
+/// Size from which a message to a rank is followed by another one, in bytes.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// Bits of the number of a channel, of a field or of a feedback loop that count on one rank.
+const COUNT_BITS: u32 = 40;
+
+/// Endpoint of one rank in a run on several ranks.
+pub struct Node {
+    rank: u32,
+    size: u32,
+    window: u32,
+    eager_bytes: usize,
+    /// Whether a thread outside the runtime delivers messages.
+    outside: bool,
+    /// Called when there are bytes for another rank.
+    bell: Box<dyn Fn() + Send + Sync>,
+    /// By rank.
+    outgoing: Vec<Mutex<Outgoing>>,
+    incoming: Vec<Mutex<Incoming>>,
+    channels: Mutex<Channels>,
+    held: Mutex<HashMap<u64, Held>>,
+    requests: Mutex<HashMap<u64, Arc<Absent>>>,
+    numbers: AtomicU64,
+    context: OnceLock<(Weak<Context>, u32)>,
+    /// Ranks that have sent their last message.
+    last: AtomicUsize,
+}
+
+/// Messages to another rank.
+#[derive(Default)]
+struct Outgoing {
+    messages: VecDeque<Vec<u8>>,
+    /// Shapes whose labels the other rank has.
+    shapes: HashSet<u32>,
+}
+
+/// State of the messages from another rank.
+#[derive(Default)]
+struct Incoming {
+    /// Shapes by the number at the sender.
+    shapes: HashMap<u32, Arc<Order>>,
+}
+
+/// A shape of another rank, whose labels may have another order here.
+struct Order {
+    shape: Shape,
+    /// For each label in the order of the sender, its position in the shape.
+    positions: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Channels {
+    /// Streams that return credits to the senders on this rank.
+    sending: HashMap<u64, Writer<u32>>,
+    /// Streams of the receivers on this rank.
+    receiving: HashMap<u64, Writer<Message>>,
+    /// To the server of this rank.
+    server: Option<Writer<Request>>,
+    /// Answers of the other ranks at the end: records in synchrocells.
+    finished: Option<Writer<u64>>,
+}
+
+/// A field of this rank that other ranks refer to.
+struct Held {
+    array: Arc<Array>,
+    /// Weight of the references on other ranks.
+    weight: u64,
+}
+
+/// Request to the server of a rank.
+pub(crate) enum Request {
+    Open(Open, Reader<Message>),
+    /// A fault on another rank, and whether it has ended its task.
+    Fault(Fault, bool),
+}
+
+/// Request for a part with a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// Rank of the sender of records.
+    pub(crate) from: u32,
+    pub(crate) hops: VecDeque<Hop>,
+    /// Rank and channel of the output.
+    pub(crate) home: (u32, u64),
+}
+
+/// A part of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) rank: u32,
+    /// Channel of its input.
+    pub(crate) channel: u64,
+    /// Number of the part in the program.
+    pub(crate) part: u32,
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Node {
+    /// Creates the endpoint of rank `rank` of `size` ranks. `window` is the number of messages of a
+    /// channel that wait at the receiver at most. Fields of more than `eager_bytes` bytes move only
+    /// to boxes that read them. `bell` is called when [`take`](Self::take) may have bytes, by any
+    /// task or thread, and must not block. `outside` states whether a thread that is no task of the
+    /// runtime calls [`receive`](Self::receive).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rank is not less than the number of ranks, or if the window is 0.
+    pub fn new(
+        (rank, size): (u32, u32),
+        window: u32,
+        eager_bytes: usize,
+        outside: bool,
+        bell: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Node> {
+        assert!(rank < size, "rank {rank} is not one of {size} ranks");
+        assert!(window > 0, "a channel has at least one credit");
+        Arc::new(Node {
+            rank,
+            size,
+            window,
+            eager_bytes,
+            outside,
+            bell: Box::new(bell),
+            outgoing: (0..size).map(|_| Mutex::default()).collect(),
+            incoming: (0..size).map(|_| Mutex::default()).collect(),
+            channels: Mutex::default(),
+            held: Mutex::default(),
+            requests: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            context: OnceLock::new(),
+            last: AtomicUsize::new(0),
+        })
+    }
+
+    /// Number of this rank, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Messages of a channel that wait at the receiver at most.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Largest field in bytes that moves with its record.
+    pub fn eager_bytes(&self) -> usize {
+        self.eager_bytes
+    }
+
+    /// Number of fields that this rank keeps for references on other ranks.
+    pub fn fields_held(&self) -> usize {
+        lock(&self.held).len()
+    }
+
+    /// Whether this rank has received the last message of each other rank. After the remaining
+    /// [`take`](Self::take)s, nothing is sent or received any more.
+    pub fn has_ended(&self) -> bool {
+        // Acquire: pairs with the release in `receive`.
+        self.last.load(Ordering::Acquire) + 1 >= self.size as usize
+    }
+
+    pub(crate) fn is_outside(&self) -> bool {
+        self.outside
+    }
+
+    /// Returns the rank for a place of the program, or `None` if it is this rank.
+    pub(crate) fn other(&self, place: u32) -> Option<u32> {
+        let rank = place % self.size;
+        (rank != self.rank).then_some(rank)
+    }
+
+    /// Returns a number that is unique in the run.
+    pub(crate) fn number(&self) -> u64 {
+        // Relaxed: only uniqueness matters.
+        let count = self.numbers.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(count >> COUNT_BITS == 0);
+        u64::from(self.rank) << COUNT_BITS | count
+    }
+
+    /// Connects the node with a run whose program has this number of parts with a place. Returns
+    /// the requests to its server, and the answers of the other ranks at the end.
+    pub(crate) fn connect(
+        &self,
+        context: &Arc<Context>,
+        parts: usize,
+    ) -> (Reader<Request>, Reader<u64>) {
+        let set = self.context.set((Arc::downgrade(context), parts as u32));
+        assert!(set.is_ok(), "a node belongs to one run");
+        let (server, requests) = unbounded_stream(64);
+        let (finished, answers) = unbounded_stream(64);
+        let mut channels = lock(&self.channels);
+        channels.server = Some(self.end(server));
+        channels.finished = Some(self.end(finished));
+        (requests, answers)
+    }
+
+    /// Prepares an end of a stream for the caller of `receive`.
+    fn end<T: Send + 'static>(&self, writer: Writer<T>) -> Writer<T> {
+        if self.outside { writer.outside() } else { writer }
+    }
+
+    // Messages to other ranks.
+
+    /// Returns the next bytes for a rank, if there are any.
+    pub fn take(&self, to: u32) -> Option<Vec<u8>> {
+        lock(&self.outgoing[to as usize]).messages.pop_front()
+    }
+
+    /// Appends frames to the messages for a rank.
+    fn post<R>(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>) -> R) -> R {
+        let mut outgoing = lock(&self.outgoing[to as usize]);
+        let Outgoing { messages, shapes } = &mut *outgoing;
+        let was_empty = messages.is_empty();
+        if messages.back().is_none_or(|bytes| bytes.len() >= MESSAGE_BYTES) {
+            messages.push_back(Vec::new());
+        }
+        let last = messages.back_mut().expect("a message was added above");
+        let written = write(last, shapes);
+        if last.is_empty() {
+            messages.pop_back();
+        }
+        drop(outgoing);
+        if was_empty {
+            (self.bell)();
+        }
+        written
+    }
+
+    /// Writes a frame of numbers.
+    fn send(&self, to: u32, kind: Kind, numbers: &[u64]) {
+        self.post(to, |bytes, _| {
+            let mut frame = Write::new(bytes, kind);
+            for n in numbers {
+                frame.u64(*n);
+            }
+            frame.end();
+        });
+    }
+
+    fn others(&self) -> impl Iterator<Item = u32> + use<> {
+        let rank = self.rank;
+        (0..self.size).filter(move |other| *other != rank)
+    }
+
+    /// Opens the chain of parts, and returns the credits of the channel to the first one.
+    pub(crate) fn open(&self, open: &Open) -> Reader<u32> {
+        let to = open.hops[0];
+        let (returned, credits) = unbounded_stream(4);
+        lock(&self.channels).sending.insert(to.channel, self.end(returned));
+        self.post(to.rank, |bytes, _| {
+            let mut frame = Write::new(bytes, Kind::Open);
+            frame.u32(open.hops.len() as u32);
+            for hop in &open.hops {
+                frame.u32(hop.rank).u64(hop.channel).u32(hop.part);
+            }
+            frame.u32(open.home.0).u64(open.home.1).end();
+        });
+        credits
+    }
+
+    /// Prepares the channel of the output of a part: returns the credits of its sender.
+    pub(crate) fn sender(&self, channel: u64) -> Reader<u32> {
+        let (returned, credits) = unbounded_stream(4);
+        lock(&self.channels).sending.insert(channel, self.end(returned));
+        credits
+    }
+
+    /// Prepares the receiver of a channel.
+    pub(crate) fn receiver(&self, channel: u64) -> Reader<Message> {
+        let (stream, input) = stream(self.window as usize);
+        lock(&self.channels).receiving.insert(channel, self.end(stream));
+        input
+    }
+
+    /// Sends a record, for which the channel must have a credit.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if a value cannot move to another rank.
+    pub(crate) fn send_record(&self, to: u32, channel: u64, record: &Record) -> Result<(), String> {
+        let shares = self.shares(record)?;
+        self.post(to, |bytes, shapes| {
+            announce(bytes, shapes, record.shape());
+            let mut frame = Write::new(bytes, Kind::Record);
+            frame.u64(channel);
+            values(&mut frame, record, shares);
+            frame.end();
+        });
+        Ok(())
+    }
+
+    /// Values of a record that are not sent as they are: their positions and what is sent.
+    fn shares(&self, record: &Record) -> Result<Vec<(usize, Share)>, String> {
+        let mut shares = Vec::new();
+        let mut size = 64;
+        for (i, (label, value)) in record.iter().enumerate() {
+            match value {
+                Value::Tag(_) => {}
+                Value::Scalar(scalar) if scalar.element() != Element::Pointer => {}
+                Value::Array(array) if array.element() != Element::Pointer => {
+                    let bytes = array.bytes().len();
+                    if bytes > FRAME_MAX - 64 {
+                        return Err(format!(
+                            "{label} has {bytes} bytes, and a field that moves to another rank \
+                             has at most {}: divide it",
+                            FRAME_MAX - 64
+                        ));
+                    }
+                    match bytes > self.eager_bytes {
+                        true => shares.push((i, Share::Reference(self.hold(array.clone())))),
+                        false => size += bytes,
+                    }
+                }
+                Value::Native(_) if Absent::of(value).is_some() => {
+                    let share = Absent::of(value).and_then(Absent::share);
+                    let share = share.ok_or("the run ended before the data of a field arrived")?;
+                    shares.push((i, share));
+                }
+                Value::Native(native) => {
+                    return Err(format!(
+                        "{label} has the Rust type {}, which cannot move to another rank: \
+                         convert it to numbers or text, or place its boxes on one rank",
+                        native.type_name()
+                    ));
+                }
+                Value::Scalar(_) | Value::Array(_) => {
+                    return Err(format!(
+                        "{label} is a pointer, which has no meaning on another rank: send the \
+                         data, or place its boxes on one rank"
+                    ));
+                }
+            }
+        }
+        if size > FRAME_MAX {
+            return Err(format!(
+                "the record has {size} bytes, and a record that moves to another rank has at \
+                 most {FRAME_MAX}: reduce the size from which fields move on demand"
+            ));
+        }
+        Ok(shares)
+    }
+
+    /// Keeps a field for a reference on another rank.
+    fn hold(&self, array: Arc<Array>) -> Reference {
+        let field = self.number();
+        lock(&self.held).insert(field, Held { array, weight: WEIGHT });
+        Reference { owner: self.rank, field, weight: WEIGHT }
+    }
+
+    /// Subtracts the weight of references that have returned.
+    fn reduce(&self, field: u64, weight: u64, from: u32) -> Result<Arc<Array>, Corrupt> {
+        let corrupt = Corrupt { from, what: "it refers to a field that was freed" };
+        let mut held = lock(&self.held);
+        let entry = held.get_mut(&field).ok_or(corrupt)?;
+        entry.weight = entry.weight.checked_sub(weight).ok_or(corrupt)?;
+        match entry.weight {
+            0 => held.remove(&field).map(|held| held.array).ok_or(corrupt),
+            _ => Ok(entry.array.clone()),
+        }
+    }
+
+    pub(crate) fn request(&self, owner: u32, field: u64, weight: u64, absent: Arc<Absent>) {
+        let request = self.number();
+        lock(&self.requests).insert(request, absent);
+        self.send(owner, Kind::Fetch, &[field, weight, request]);
+    }
+
+    pub(crate) fn release(&self, owner: u32, field: u64, weight: u64) {
+        self.send(owner, Kind::Release, &[field, weight]);
+    }
+
+    pub(crate) fn send_mark(&self, to: u32, channel: u64, mark: Mark) {
+        let (purpose, number) = match mark {
+            Mark::Group => (0, 0),
+            Mark::Probe(number) => (1, number),
+        };
+        self.send(to, Kind::Mark, &[channel, purpose, number]);
+    }
+
+    pub(crate) fn close(&self, to: u32, channel: u64) {
+        let returned = lock(&self.channels).sending.remove(&channel);
+        drop(returned);
+        self.send(to, Kind::Close, &[channel]);
+    }
+
+    fn credit(&self, to: u32, channel: u64, credits: u32) {
+        self.send(to, Kind::Credit, &[channel, credits.into()]);
+    }
+
+    /// Reports a fault to rank 0.
+    pub(crate) fn send_fault(&self, fault: &Fault, is_broken: bool) {
+        let record = fault.record.as_ref().map(|record| {
+            let pairs = record.iter().filter(|(_, value)| value.has_text());
+            let pairs = pairs.map(|(label, value)| (label, value.clone()));
+            Record::from_pairs(pairs).unwrap_or_else(|_| Record::new(Shape::empty(), []))
+        });
+        let record = record.filter(|r| r.values().iter().map(size).sum::<usize>() < FRAME_MAX);
+        self.post(0, |bytes, shapes| {
+            if let Some(record) = &record {
+                announce(bytes, shapes, record.shape());
+            }
+            let mut frame = Write::new(bytes, Kind::Fault);
+            frame.u8(is_broken.into()).text(&fault.entity).text(&fault.message);
+            frame.u8(record.is_some().into());
+            if let Some(record) = &record {
+                values(&mut frame, record, Vec::new());
+            }
+            frame.end();
+        });
+    }
+
+    /// Makes the other ranks call no further box.
+    pub(crate) fn abandon(&self) {
+        self.others().for_each(|other| self.send(other, Kind::Abandon, &[]));
+    }
+
+    /// On rank 0, after the end of its output: waits until the tasks of the other ranks have ended.
+    /// Returns the number of records in synchrocells.
+    pub(crate) fn finish(&self, answers: &mut Reader<u64>) -> u64 {
+        self.others().for_each(|other| self.send(other, Kind::Finish, &[]));
+        let kept = answers.take(self.size as usize - 1).sum();
+        let before = std::mem::take(&mut *lock(&self.channels));
+        drop(before);
+        self.others().for_each(|other| self.send(other, Kind::Last, &[]));
+        kept
+    }
+
+    /// On another rank, after the end of its tasks.
+    pub(crate) fn finished(&self, kept: usize) {
+        self.send(0, Kind::Finished, &[kept as u64]);
+    }
+
+    // Messages from other ranks.
+
+    /// Delivers bytes that [`take`](Self::take) returned on another rank, in their order. Never
+    /// blocks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bytes are not valid, or are not in order. The run cannot continue.
+    pub fn receive(self: &Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), Corrupt> {
+        let mut bytes = Bytes { bytes, from };
+        let mut incoming = lock(&self.incoming[from as usize]);
+        while let Some((kind, content)) = bytes.frame()? {
+            self.frame(kind, content, &mut incoming)?;
+        }
+        Ok(())
+    }
+
+    fn frame(
+        self: &Arc<Self>,
+        kind: Kind,
+        mut content: Bytes<'_>,
+        incoming: &mut Incoming,
+    ) -> Result<(), Corrupt> {
+        let from = content.from;
+        match kind {
+            Kind::Record => {
+                let channel = content.u64()?;
+                let record = self.record(&mut content, incoming)?;
+                self.deliver(content, channel, Message::Record(record))
+            }
+            Kind::Mark => {
+                let (channel, purpose, number) = (content.u64()?, content.u64()?, content.u64()?);
+                let mark = if purpose == 0 { Mark::Group } else { Mark::Probe(number) };
+                self.deliver(content, channel, Message::Mark(mark))
+            }
+            Kind::Close => {
+                let channel = content.u64()?;
+                let stream = lock(&self.channels).receiving.remove(&channel);
+                stream.map(drop).ok_or(content.corrupt("it closes an unknown channel"))
+            }
+            Kind::Credit => {
+                let (channel, credits) = (content.u64()?, content.u64()? as u32);
+                // A sender that has ended needs no credits.
+                if let Some(returned) = lock(&self.channels).sending.get_mut(&channel) {
+                    let _ = returned.write(credits);
+                }
+                Ok(())
+            }
+            Kind::Shape => define(&mut content, incoming),
+            Kind::Open => self.open_here(content),
+            Kind::Fault => self.fault_from(content, incoming),
+            Kind::Fetch => {
+                let (field, weight, request) = (content.u64()?, content.u64()?, content.u64()?);
+                let array = self.reduce(field, weight, from)?;
+                self.post(from, |bytes, _| {
+                    let mut frame = Write::new(bytes, Kind::Data);
+                    frame.u64(request).value(&Value::Array(array));
+                    frame.end();
+                });
+                Ok(())
+            }
+            Kind::Data => {
+                let request = content.u64()?;
+                let absent = lock(&self.requests).remove(&request);
+                match (absent, content.value()?) {
+                    (Some(absent), Read::Value(Value::Array(array))) => absent.arrive(array),
+                    _ => return Err(content.corrupt("it has data that was not requested")),
+                }
+                Ok(())
+            }
+            Kind::Release => {
+                let (field, weight) = (content.u64()?, content.u64()?);
+                self.reduce(field, weight, from).map(drop)
+            }
+            Kind::Abandon => {
+                if let Some(context) = self.context.get().and_then(|(c, _)| c.upgrade()) {
+                    context.abandon_here();
+                }
+                Ok(())
+            }
+            Kind::Finish => {
+                let server = lock(&self.channels).server.take();
+                drop(server);
+                Ok(())
+            }
+            Kind::Finished => {
+                let kept = content.u64()?;
+                if let Some(finished) = &mut lock(&self.channels).finished {
+                    let _ = finished.write(kept);
+                }
+                Ok(())
+            }
+            Kind::Last => {
+                if from == 0 {
+                    self.others().for_each(|other| self.send(other, Kind::Last, &[]));
+                }
+                // Release: pairs with the acquire in `has_ended`, whose caller then observes the
+                // messages above.
+                self.last.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes a message to the receiver of its channel.
+    fn deliver(&self, content: Bytes<'_>, channel: u64, message: Message) -> Result<(), Corrupt> {
+        if !content.bytes.is_empty() {
+            return Err(content.corrupt("it is too long"));
+        }
+        let mut channels = lock(&self.channels);
+        let stream = channels.receiving.get_mut(&channel);
+        let stream = stream.ok_or(content.corrupt("its channel is unknown"))?;
+        let written = stream.try_write(message);
+        drop(channels);
+        match written {
+            // The receiver has ended early and has returned all credits.
+            Ok(()) | Err(TryWriteError::Closed(_)) => Ok(()),
+            Err(TryWriteError::Full(_)) => Err(content.corrupt("its channel has no credit")),
+        }
+    }
+
+    fn open_here(&self, mut content: Bytes<'_>) -> Result<(), Corrupt> {
+        let parts = self.context.get().map_or(0, |(_, parts)| *parts);
+        let count = content.count()?;
+        let mut hops = VecDeque::new();
+        for _ in 0..count {
+            let hop = Hop { rank: content.u32()?, channel: content.u64()?, part: content.u32()? };
+            if hop.part >= parts || hop.rank >= self.size {
+                return Err(content.corrupt("it opens a part that the program does not have"));
+            }
+            hops.push_back(hop);
+        }
+        let home = (content.u32()?, content.u64()?);
+        if hops.front().is_none_or(|hop| hop.rank != self.rank) || home.0 >= self.size {
+            return Err(content.corrupt("it opens a part of another rank"));
+        }
+        let input = self.receiver(hops[0].channel);
+        let open = Open { from: content.from, hops, home };
+        let mut channels = lock(&self.channels);
+        let refused = match &mut channels.server {
+            Some(server) => server.write(Request::Open(open, input)).err().map(|e| e.0),
+            None => Some(Request::Open(open, input)),
+        };
+        drop(channels);
+        // The run was stopped: the part has no output.
+        if let Some(Request::Open(open, input)) = refused {
+            drop(input);
+            self.close(open.home.0, open.home.1);
+            self.credit(content.from, open.hops[0].channel, u32::MAX);
+        }
+        Ok(())
+    }
+
+    fn fault_from(
+        self: &Arc<Self>,
+        mut content: Bytes<'_>,
+        incoming: &mut Incoming,
+    ) -> Result<(), Corrupt> {
+        let is_broken = content.u8()? != 0;
+        let (entity, message) = (content.text()?.into(), content.text()?.into());
+        let record = match content.u8()? {
+            0 => None,
+            _ => Some(self.record(&mut content, incoming)?),
+        };
+        if let Some(server) = &mut lock(&self.channels).server {
+            let _ = server.write(Request::Fault(Fault { entity, message, record }, is_broken));
+        }
+        Ok(())
+    }
+
+    /// Reads a record.
+    fn record(
+        self: &Arc<Self>,
+        content: &mut Bytes<'_>,
+        incoming: &Incoming,
+    ) -> Result<Record, Corrupt> {
+        let order = incoming.shapes.get(&content.u32()?);
+        let order = order.ok_or(content.corrupt("its shape is unknown"))?.clone();
+        let mut values = vec![Value::default(); order.positions.len()];
+        for position in &order.positions {
+            values[*position] = match content.value()? {
+                Read::Value(value) => value,
+                Read::Reference(reference) if reference.owner == self.rank => {
+                    let (field, weight) = (reference.field, reference.weight);
+                    Value::Array(self.reduce(field, weight, content.from)?)
+                }
+                Read::Reference(reference) if reference.owner < self.size => {
+                    Absent::value(self, reference)
+                }
+                Read::Reference(_) => return Err(content.corrupt("a field has no owner")),
+            };
+        }
+        let labels = order.shape.labels().iter();
+        if labels.zip(&values).any(|(label, value)| !value.fits(label.kind())) {
+            return Err(content.corrupt("a value has the wrong kind"));
+        }
+        Ok(Record::new(order.shape, values))
+    }
+}
+
+/// Sends the labels of a shape, if the other rank does not have them.
+fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
+    if !shapes.insert(shape.number()) {
+        return;
+    }
+    let mut frame = Write::new(bytes, Kind::Shape);
+    frame.u32(shape.number()).u32(shape.len() as u32);
+    for label in shape.labels() {
+        frame.u8(label.kind() as u8).text(label.name());
+    }
+    frame.end();
+}
+
+/// Writes the shape and the values of a record.
+fn values(frame: &mut Write<'_>, record: &Record, shares: Vec<(usize, Share)>) {
+    frame.u32(record.shape().number());
+    let mut shares = shares.into_iter().peekable();
+    for (i, value) in record.values().iter().enumerate() {
+        match shares.next_if(|(at, _)| *at == i) {
+            None => frame.value(value),
+            Some((_, Share::Reference(reference))) => frame.reference(reference),
+            Some((_, Share::Data(array))) => frame.value(&Value::Array(array)),
+        }
+    }
+}
+
+/// Bytes of a value.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Array(array) => array.bytes().len(),
+        _ => 16,
+    }
+}
+
+/// Stores the labels of a shape of another rank.
+fn define(content: &mut Bytes<'_>, incoming: &mut Incoming) -> Result<(), Corrupt> {
+    let (number, count) = (content.u32()?, content.count()?);
+    let mut labels = Vec::new();
+    for _ in 0..count {
+        let kind = match content.u8()? {
+            0 => label::Kind::Field,
+            1 => label::Kind::Tag,
+            2 => label::Kind::BindingTag,
+            _ => return Err(content.corrupt("a label has an unknown kind")),
+        };
+        let label = Label::new(kind, content.text()?);
+        labels.push(label.map_err(|_| content.corrupt("the run has too many labels"))?);
+    }
+    let shape = Shape::new(labels.iter().copied());
+    let shape = shape.map_err(|_| content.corrupt("the run has too many shapes"))?;
+    let positions = labels.iter().map(|label| shape.position(*label)).collect::<Option<Vec<_>>>();
+    let positions = positions.filter(|positions| positions.len() == shape.len());
+    let positions = positions.ok_or(content.corrupt("a shape has a label twice"))?;
+    incoming.shapes.insert(number, Arc::new(Order { shape, positions }));
+    Ok(())
+}
+
+/// Receiver's account of a channel: returns credits.
+pub(crate) struct Taken {
+    node: Arc<Node>,
+    from: u32,
+    channel: u64,
+    owed: u32,
+    /// Credits that are returned together.
+    batch: u32,
+}
+
+impl Taken {
+    pub(crate) fn new(node: Arc<Node>, from: u32, channel: u64) -> Taken {
+        let batch = (node.window / 2).max(1);
+        Taken { node, from, channel, owed: 0, batch }
+    }
+
+    /// Counts a message that the next part has taken.
+    pub(crate) fn count(&mut self) {
+        self.owed += 1;
+        if self.owed == self.batch {
+            self.owed = 0;
+            self.node.credit(self.from, self.channel, self.batch);
+        }
+    }
+}
+
+/// The sender of a receiver that ends early must not wait for credits. After the end of the
+/// channel, its sender ignores them.
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let unread = lock(&self.node.channels).receiving.contains_key(&self.channel);
+        if unread {
+            self.node.credit(self.from, self.channel, u32::MAX);
+        }
+    }
+}

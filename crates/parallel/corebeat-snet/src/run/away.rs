@@ -1,0 +1,166 @@
+//! Parts on other ranks: ends of lines that send, tasks that receive, and the server of a rank.
+//!
+//! See [`rank`](crate::rank) for the protocol.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+
+use corebeat_lpel::Reader;
+
+use super::build::Builder;
+use super::code::Code;
+use super::context::Context;
+use super::line::{End, Line};
+use super::message::{Mark, Message};
+use crate::rank::{Hop, Node, Open, Request, Taken};
+use crate::record::Record;
+
+/// End of a line whose records continue on another rank.
+pub(crate) struct Away {
+    node: Arc<Node>,
+    to: u32,
+    channel: u64,
+    /// Messages that may be sent.
+    credit: u32,
+    credits: Reader<u32>,
+}
+
+impl Away {
+    pub(crate) fn record(&mut self, record: Record, context: &Context) {
+        self.pay();
+        if let Err(why) = self.node.send_record(self.to, self.channel, &record) {
+            self.credit = self.credit.saturating_add(1);
+            context.fault(&format!("the way to rank {}", self.to), format_args!("{why}"), &record);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        self.pay();
+        self.node.send_mark(self.to, self.channel, mark);
+    }
+
+    /// Takes a credit. Waits if there is none.
+    #[inline]
+    fn pay(&mut self) {
+        if self.credit == 0 {
+            // The node keeps the other end until this sender ends, or until the run ends.
+            self.credit = self.credits.read().unwrap_or(u32::MAX);
+            while let Ok(more) = self.credits.try_read() {
+                self.credit = self.credit.saturating_add(more);
+            }
+        }
+        self.credit -= 1;
+    }
+}
+
+/// The channel ends after its last record.
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.node.close(self.to, self.channel);
+    }
+}
+
+/// Sends records into the part of these hops, whose output goes to `home`.
+fn send_to(node: &Arc<Node>, hops: VecDeque<Hop>, home: (u32, u64)) -> Away {
+    let Hop { rank, channel, .. } = hops[0];
+    let credits = node.open(&Open { from: node.rank(), hops, home });
+    Away { node: node.clone(), to: rank, channel, credit: node.window(), credits }
+}
+
+/// Task that passes the messages of a channel into a line.
+async fn receive(
+    mut input: Reader<Message>,
+    mut line: Line,
+    mut taken: Taken,
+    context: Arc<Context>,
+) {
+    while let Some(message) = input.read_async().await {
+        match message {
+            Message::Record(record) => line.record(record, &context),
+            Message::Mark(mark) => line.mark(mark, &context),
+            Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
+                unreachable!("only records and barriers leave a rank")
+            }
+        }
+        taken.count();
+    }
+}
+
+impl Builder<'_> {
+    /// Builds the line of these parts, each with its rank, followed by `next`. None of the ranks is
+    /// this one.
+    #[inline(never)]
+    pub(crate) fn away(
+        &self,
+        node: &Arc<Node>,
+        parts: &[(u32, u32)],
+        next: Line,
+    ) -> Result<Line, corebeat_lpel::Error> {
+        let hop = |&(rank, part): &(u32, u32)| Hop { rank, channel: node.number(), part };
+        let hops: VecDeque<Hop> = parts.iter().map(hop).collect();
+        let last = hops[hops.len() - 1].rank;
+        let back = node.number();
+        let input = node.receiver(back);
+        let taken = Taken::new(node.clone(), last, back);
+        self.receive(last, receive(input, next, taken, self.context.clone()))?;
+        Ok(End::Away(Box::new(send_to(node, hops, (node.rank(), back)))).into())
+    }
+
+    fn receive(
+        &self,
+        from: u32,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), corebeat_lpel::Error> {
+        self.task(format!("<from rank {from}>"), false, task)
+    }
+}
+
+/// Server of a rank: builds the parts that other ranks request, and reports their faults. Ends when
+/// rank 0 finishes the run.
+pub(crate) async fn serve(
+    mut requests: Reader<Request>,
+    parts: Arc<[Code]>,
+    node: Arc<Node>,
+    context: Arc<Context>,
+) {
+    while let Some(request) = requests.read_async().await {
+        match request {
+            Request::Fault(fault, is_broken) => context.accept(fault, is_broken),
+            Request::Open(open, input) => {
+                let Open { from, mut hops, home } = open;
+                let taken = Taken::new(node.clone(), from, hops[0].channel);
+                let mut here = Vec::new();
+                while let Some(hop) = hops.front().filter(|hop| hop.rank == node.rank()).copied() {
+                    here.push(hop.part);
+                    hops.pop_front();
+                }
+                let end = match hops.is_empty() {
+                    false => send_to(&node, hops, home),
+                    true => Away {
+                        node: node.clone(),
+                        to: home.0,
+                        channel: home.1,
+                        credit: node.window(),
+                        credits: node.sender(home.1),
+                    },
+                };
+                let builder = Builder { context: &context, place: None, deferred: false };
+                let mut line = Ok(End::Away(Box::new(end)).into());
+                for part in here.iter().rev() {
+                    let part = &parts[*part as usize];
+                    line = line.and_then(|line| builder.line(part, line));
+                }
+                let spawned = line.and_then(|line| {
+                    builder.receive(from, receive(input, line, taken, context.clone()))
+                });
+                if let Err(why) = spawned {
+                    context.failure(
+                        "a part with a place",
+                        format_args!("cannot create its tasks: {why}"),
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Random networks on several ranks, in one process: each run is compared with the sequential
+//! interpreter, and with the bound of the protocol.
+//!
+//! All ranks and their transport are tasks of one deterministic runtime. The transport delivers
+//! the messages of random pairs of ranks, one by one or together, and keeps only their order
+//! between two ranks. A seed determines the network, its places, the schedule of the tasks and the
+//! order of the messages. A failing network is printed with the command that repeats the case. A
+//! lost message appears as a deadlock, because no thread is outside of the runtime.
+
+mod reference;
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex};
+
+use corebeat_lpel::{Runtime, Writer, spawn, stream, yield_now};
+use corebeat_snet::body::BoxBody;
+use corebeat_snet::plan::{
+    Branch, FeedbackPlan, Net, Node as Part, ParallelPlan, SplitPlan, StarPlan,
+};
+use corebeat_snet::rank::{self, Node};
+use corebeat_snet::{Fault, Network, NetworkOptions, OnFault, Record, Running};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use reference::{Case, Class, cases};
+
+/// How the ranks are connected.
+#[derive(Clone, Copy, Debug)]
+struct Ranks {
+    count: u32,
+    /// Credits of a channel.
+    window: u32,
+    /// Largest field that moves with its record.
+    eager_bytes: usize,
+    /// Capacity of a stream within a rank.
+    capacity: usize,
+    seed: u64,
+}
+
+/// A defect of the transport: the selected message is lost or delivered twice.
+#[derive(Clone, Copy, Debug)]
+struct Plant {
+    selects: fn(&[u8]) -> bool,
+    /// Number of selected messages before it.
+    at: usize,
+    copies: usize,
+}
+
+/// Result of a run.
+#[derive(Debug)]
+struct Outcome {
+    records: Vec<Record>,
+    faults: Vec<Fault>,
+    fault_count: usize,
+    kept: usize,
+    /// Fields that ranks keep for each other after the run.
+    held: usize,
+    /// Messages between ranks, and the defects among them.
+    messages: usize,
+    planted: usize,
+}
+
+/// Passes messages between ranks until all have ended.
+fn transport(
+    nodes: &[Arc<Node>],
+    mut bell: impl FnMut() -> bool,
+    mut random: fastrand::Rng,
+    plant: Option<Plant>,
+) -> Result<(usize, usize), String> {
+    let count = nodes.len();
+    let mut under_way: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); count * count];
+    let (mut messages, mut selected, mut planted) = (0, 0, 0);
+    loop {
+        for (pair, queue) in under_way.iter_mut().enumerate() {
+            let (from, to) = (pair / count, pair % count);
+            while let Some(bytes) = nodes[from].take(to as u32) {
+                for frame in rank::frames(&bytes) {
+                    let mut copies = 1;
+                    if let Some(plant) = plant
+                        && (plant.selects)(&frame)
+                    {
+                        if selected == plant.at {
+                            (copies, planted) = (plant.copies, planted + 1);
+                        }
+                        selected += 1;
+                    }
+                    (0..copies).for_each(|_| queue.push_back(frame.clone()));
+                }
+            }
+        }
+        let full: Vec<usize> =
+            (0..under_way.len()).filter(|pair| !under_way[*pair].is_empty()).collect();
+        if full.is_empty() {
+            if nodes.iter().all(|node| node.has_ended()) {
+                return Ok((messages, planted));
+            }
+            if !bell() {
+                return Err("the nodes have gone".into());
+            }
+            continue;
+        }
+        let pair = full[random.usize(..full.len())];
+        let count_of = random.usize(1..=under_way[pair].len().min(4));
+        let bytes: Vec<u8> = under_way[pair].drain(..count_of).flatten().collect();
+        messages += count_of;
+        nodes[pair % count]
+            .receive((pair / count) as u32, &bytes)
+            .map_err(|why| why.to_string())?;
+        (0..random.usize(..3)).for_each(|_| yield_now());
+    }
+}
+
+/// Runs a network on several ranks.
+fn run(
+    networks: Vec<Network>,
+    input: Vec<Record>,
+    ranks: Ranks,
+    plant: Option<Plant>,
+) -> Result<Outcome, String> {
+    let workers = 1 + ranks.seed as usize % 3;
+    let runtime = Runtime::builder().workers(workers).deterministic(ranks.seed).build().unwrap();
+    let runtime = Arc::new(runtime);
+    let (of_tasks, corrupt) = (runtime.clone(), Arc::new(Mutex::new(None)));
+    let of_transport = corrupt.clone();
+    let ran = runtime.run(move || {
+        let (bell, mut rung) = stream(1);
+        let bell: Arc<Mutex<Writer<()>>> = Arc::new(Mutex::new(bell));
+        let node = |rank| {
+            let bell = bell.clone();
+            // A full stream has rung already.
+            let ring = move || {
+                let _ = bell.lock().unwrap().try_write(());
+            };
+            Node::new((rank, ranks.count), ranks.window, ranks.eager_bytes, false, ring)
+        };
+        let nodes: Vec<Arc<Node>> = (0..ranks.count).map(node).collect();
+        let served = nodes.clone();
+        let transport = spawn(move || {
+            let random = fastrand::Rng::with_seed(ranks.seed);
+            transport(&served, || rung.read().is_some(), random, plant)
+                .map_err(|why| *of_transport.lock().unwrap() = Some(why))
+        });
+        let serving: Vec<_> = (nodes[1..].iter().zip(&networks[1..]))
+            .map(|(node, network)| {
+                let serving = network.serve(&of_tasks, node.clone());
+                spawn(move || serving.wait())
+            })
+            .collect();
+        let started = networks[0].start_on_ranks(&of_tasks, nodes[0].clone());
+        let Running { input: mut to, output, report } = started;
+        let writer = spawn(move || {
+            for record in input {
+                if to.write(record).is_err() {
+                    return;
+                }
+            }
+        });
+        let records: Vec<Record> = output.collect();
+        writer.join().unwrap();
+        serving.into_iter().for_each(|serving| serving.join().unwrap());
+        let (messages, planted) = transport.join().unwrap().unwrap_or_default();
+        Outcome {
+            records,
+            faults: report.faults(),
+            fault_count: report.fault_count(),
+            kept: report.kept(),
+            held: nodes.iter().map(|node| node.fields_held()).sum(),
+            messages,
+            planted,
+        }
+    });
+    let corrupt = corrupt.lock().unwrap().take();
+    match (ran, corrupt) {
+        (Ok(outcome), None) => Ok(outcome),
+        (_, Some(why)) => Err(why),
+        (Err(why), None) => Err(why.to_string()),
+    }
+}
+
+/// The part with random places.
+fn scatter(part: &Part, random: &mut fastrand::Rng) -> Part {
+    let inner = match part {
+        Part::Identity | Part::Box(_) | Part::Filter(_) | Part::Sync(_) => part.clone(),
+        Part::Serial(parts) => Part::Serial(parts.iter().map(|p| scatter(p, random)).collect()),
+        Part::Parallel(plan) => {
+            let branches = plan.branches.iter().map(|branch| Branch {
+                accepts: branch.accepts.clone(),
+                node: scatter(&branch.node, random),
+            });
+            let (deterministic, branches) = (plan.deterministic, branches.collect());
+            Part::Parallel(Arc::new(ParallelPlan { deterministic, branches }))
+        }
+        Part::Star(plan) => Part::Star(Arc::new(StarPlan {
+            deterministic: plan.deterministic,
+            operand: scatter(&plan.operand, random),
+            exits: plan.exits.clone(),
+        })),
+        Part::Split(plan) => Part::Split(Arc::new(SplitPlan {
+            deterministic: plan.deterministic,
+            placed: random.bool(),
+            operand: scatter(&plan.operand, random),
+            tag: plan.tag,
+        })),
+        Part::Feedback(plan) => Part::Feedback(Arc::new(FeedbackPlan {
+            operand: scatter(&plan.operand, random),
+            patterns: plan.patterns.clone(),
+        })),
+        Part::Place(inner, place) => Part::Place(Arc::new(scatter(inner, random)), *place),
+        Part::Net(name, inner) => Part::Net(name.clone(), Arc::new(scatter(inner, random))),
+    };
+    match random.u8(..3) {
+        0 => Part::Place(Arc::new(inner), random.u32(..9)),
+        _ => inner,
+    }
+}
+
+/// The network of a case for each rank, with the same random places.
+fn networks(case: &Case, ranks: Ranks) -> Vec<Network> {
+    let net = &case.net;
+    let root = scatter(net.root(), &mut fastrand::Rng::with_seed(ranks.seed));
+    let net = Net::new(net.name(), root, net.input().to_vec(), net.output().to_vec());
+    let bodies = case.bodies();
+    let options = NetworkOptions {
+        capacity: ranks.capacity,
+        on_fault: OnFault::Continue,
+        ..NetworkOptions::default()
+    };
+    let network = |_| {
+        let find = |plan: &corebeat_snet::plan::BoxPlan| {
+            Ok::<Arc<dyn BoxBody>, ()>(bodies[&plan.name].clone())
+        };
+        Network::new(net.clone(), find).unwrap().with_options(options.clone())
+    };
+    (0..ranks.count).map(network).collect()
+}
+
+/// Environment variables for the seed of one case, and for the number of cases.
+const SEED: &str = "COREBEAT_SNET_SEED";
+
+/// Cases of a test without `PROPTEST_CASES`.
+const CASES: u32 = 150;
+
+/// Tries cases with different seeds, or only the case of the seed in the environment.
+fn compare(test: &str, mut try_case: impl FnMut(u64) -> Result<(), String>) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number(SEED) {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = RandomState::new().hash_one(test) >> 1;
+            first..first + number("PROPTEST_CASES").unwrap_or(CASES.into())
+        }
+    };
+    for seed in seeds {
+        if let Err(why) = try_case(seed) {
+            panic!(
+                "{why}\nrepeat the case: {SEED}={seed} cargo test -p corebeat-snet --test \
+                 random_rank {test}"
+            );
+        }
+    }
+}
+
+fn ranks() -> impl Strategy<Value = Ranks> {
+    let window = prop_oneof![Just(1u32), Just(2), Just(3), Just(64)];
+    let eager_bytes = prop_oneof![Just(0usize), Just(3), Just(rank::EAGER_BYTES)];
+    let capacity = prop_oneof![Just(1usize), Just(64)];
+    (1..=5u32, window, eager_bytes, capacity, any::<u64>()).prop_map(
+        |(count, window, eager_bytes, capacity, seed)| Ranks {
+            count,
+            window,
+            eager_bytes,
+            capacity,
+            seed,
+        },
+    )
+}
+
+/// Runs one case. Returns the number of messages between its ranks, and of defects among them.
+fn try_case(class: Class, seed: u64, plant: Option<Plant>) -> Result<(usize, usize), String> {
+    // The simplest case of a planted defect is of no interest.
+    let max_shrink_iters = if plant.is_some() { 0 } else { 500 };
+    let config =
+        Config { cases: 1, max_shrink_iters, failure_persistence: None, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let counts = std::cell::Cell::new((0, 0));
+    let ended = runner.run(&(cases(class), ranks()), |(case, ranks)| {
+        let outcome = run(networks(&case, ranks), case.input.clone(), ranks, plant);
+        let outcome = outcome.map_err(TestCaseError::fail)?;
+        case.check(&outcome.records, outcome.fault_count, outcome.kept)
+            .map_err(|why| TestCaseError::fail(format!("{why}\nfaults: {:?}", outcome.faults)))?;
+        if outcome.held > 0 {
+            return Err(TestCaseError::fail(format!("{} fields are not freed", outcome.held)));
+        }
+        counts.set((outcome.messages, outcome.planted));
+        Ok(())
+    });
+    ended.map(|()| counts.get()).map_err(|why| why.to_string())
+}
+
+fn try_cases(test: &str, class: Class) {
+    let mut messages = 0;
+    compare(test, |seed| try_case(class, seed, None).map(|(count, _)| messages += count));
+    let alone = std::env::var_os(SEED).is_some();
+    assert!(messages > 1000 || alone, "only {messages} messages between ranks");
+}
+
+#[test]
+fn random_confluent_network_on_ranks_equals_the_interpreter() {
+    let test = "random_confluent_network_on_ranks_equals_the_interpreter";
+    try_cases(test, Class::Confluent);
+}
+
+#[test]
+fn random_ordered_network_on_ranks_outputs_the_same_sequence() {
+    let test = "random_ordered_network_on_ranks_outputs_the_same_sequence";
+    try_cases(test, Class::Ordered);
+}
+
+#[test]
+fn random_merging_network_on_ranks_neither_loses_nor_duplicates() {
+    let test = "random_merging_network_on_ranks_neither_loses_nor_duplicates";
+    try_cases(test, Class::Merging);
+}
+
+/// Seeds until this number of cases have a defect, and the cases among them in which it is
+/// detected.
+fn detected(plant: Plant, cases: usize) -> usize {
+    let (mut planted, mut found) = (0, 0);
+    for seed in 0.. {
+        match try_case(Class::Confluent, seed, Some(plant)) {
+            // Without a message of this kind, there is no defect.
+            Ok((_, 0)) => continue,
+            Ok(_) => {}
+            Err(_) => found += 1,
+        }
+        planted += 1;
+        if planted == cases {
+            break;
+        }
+    }
+    found
+}
+
+#[test]
+fn lost_and_doubled_messages_are_detected() {
+    let plant = |selects, at, copies| Plant { selects, at, copies };
+    for at in [0, 2] {
+        // The receiver of a channel without an end never ends, and a second end has no channel.
+        assert_eq!(detected(plant(rank::is_close, at, 0), 12), 12, "lost end");
+        assert_eq!(detected(plant(rank::is_close, at, 2), 12), 12, "second end");
+        // A box may drop the record, and the last credit of a channel is not needed.
+        let records = [0, 2].map(|copies| detected(plant(rank::is_record, at, copies), 12));
+        assert!(records.iter().all(|found| *found >= 8), "lost and second records: {records:?}");
+        let credits = detected(plant(rank::is_credit, at, 0), 30);
+        assert!(credits >= 4, "lost credits: {credits} of 30");
+    }
+}
