@@ -33,8 +33,10 @@ const STEPS: [(&str, Check); 15] = [
     }),
     ("build", |_| step(&["build", "--workspace"], &[])),
     ("test", |_| {
-        remaining::files(|folder| run_cargo(&["test", "--workspace", "--no-fail-fast"], &[("TMPDIR", folder)]))
-            .map(|()| Outcome::Passed)
+        remaining::files(|folder| {
+            run_cargo(&["test", "--workspace", "--no-fail-fast"], &[("TMPDIR", folder)])
+        })
+        .map(|()| Outcome::Passed)
     }),
     ("doc", |_| step(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
     ("map", |w| verdict(map::check(w))),

@@ -186,9 +186,9 @@ pub use value::Value;
 /// ```
 ///
 /// A schema is a text that creates an element of each type, with its attributes. With a schema, a
-/// type or an attribute that the schema lacks is an error of the compiler, also where a rule creates
-/// an element. The values of the attributes have no meaning. Rules in several places share a schema
-/// through a macro:
+/// type or an attribute that the schema lacks is an error of the compiler, also where a rule
+/// creates an element. The values of the attributes have no meaning. Rules in several places share
+/// a schema through a macro:
 ///
 /// ```
 /// macro_rules! people {

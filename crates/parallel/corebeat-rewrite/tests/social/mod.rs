@@ -1,5 +1,5 @@
-//! The Social Media case of the Transformation Tool Contest 2018: its models, their changes, and its
-//! two queries. For the test and for the bench.
+//! The Social Media case of the Transformation Tool Contest 2018: its models, their changes, and
+//! its two queries. For the test and for the bench.
 
 use corebeat_rewrite::{
     Graph, LiveQuery, Node, Options, Rule, Table, Value, parse_rules, query, read_metamodel,
