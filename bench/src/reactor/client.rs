@@ -7,7 +7,7 @@
 //! before it (correction for coordinated omission).
 
 use super::MESSAGE_BYTES;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -147,9 +147,7 @@ impl Client {
             let is_busy = self.idle.is_empty() || is_over;
             let end = Duration::from_secs_f64(next_s).min(time);
             let limit = if is_busy { ANSWER_MAX } else { end.saturating_sub(begin.elapsed()) };
-            let limit = Timespec::try_from(limit).map_err(|e| e.to_string())?;
-            let count = epoll::wait(&self.set, &mut events[..], Some(&limit));
-            let count = count.map_err(|e| format!("cannot wait for answers: {e}"))?;
+            let count = wait(&self.set, &mut events, limit)?;
             if count == 0 && is_busy {
                 return Err(format!("no answer in {} s", ANSWER_MAX.as_secs()));
             }
@@ -166,6 +164,15 @@ impl Client {
         }
         Ok(begin.elapsed().as_secs_f64())
     }
+}
+
+/// Waits for reports. Returns their number, 0 after the limit. `epoll_wait` rounds limits up to
+/// milliseconds, which would delay the requests of a fixed rate; `ppoll` does not.
+fn wait(set: &OwnedFd, events: &mut [epoll::Event], limit: Duration) -> Result<usize, String> {
+    let failed = |why: rustix::io::Errno| format!("cannot wait for answers: {why}");
+    let limit = Timespec::try_from(limit).map_err(|e| e.to_string())?;
+    poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&limit)).map_err(failed)?;
+    epoll::wait(set, events, Some(&Timespec::default())).map_err(failed)
 }
 
 /// Connects, and exchanges one message on each connection, so that the server has processed it.
