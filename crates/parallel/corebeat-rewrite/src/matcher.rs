@@ -239,12 +239,11 @@ impl<'a> Matcher<'a> {
     fn step<F: FnMut(&mut Binding) -> Flow + ?Sized>(
         &self,
         steps: &[Planned],
-        index: usize,
+        mut index: usize,
         binding: &mut Binding,
         found: &mut F,
     ) -> Flow {
         // A loop, because a rule may have any number of conditions, and the stack has a limit.
-        let mut index = index;
         let step = loop {
             match steps.get(index).map(|planned| &planned.step) {
                 None => return found(binding),

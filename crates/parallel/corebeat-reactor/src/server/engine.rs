@@ -616,8 +616,10 @@ impl Engine {
                 self.process(&connection, scratch);
                 continue;
             }
+            // Another thread may have processed the connection since it was found late.
+            let is_late = connection.is_late(now_ms, idle_ms, request_ms);
             // SAFETY: this thread has the turn.
-            if unsafe { connection.is_spared() } {
+            if !is_late || unsafe { connection.is_spared() } {
                 // An event that came meanwhile is left to this turn.
                 if !connection.turn.end() {
                     self.process(&connection, scratch);
