@@ -164,8 +164,8 @@ fn new_beside(folder: &Path) -> io::Result<Option<(PathBuf, File)>> {
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// Whether a path names an open file of a process, such as `/dev/stdout` or `/dev/fd/3`: the process
-/// would keep the old file.
+/// Whether a path names an open file of a process, such as `/dev/stdout` or `/dev/fd/3`: the
+/// process would keep the old file.
 pub(crate) fn is_open_file(path: &Path) -> bool {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
