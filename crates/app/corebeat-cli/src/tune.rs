@@ -16,7 +16,7 @@ use corebeat_policy::catalogue::{Environment, PolicyName, Scope};
 use corebeat_policy::reinforcer::{Limits, Profile};
 use corebeat_web::{Machine, State, Table};
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -101,6 +101,14 @@ struct Tuned {
     comparison: Option<Comparison>,
 }
 
+/// Whether a name is one of a variable: letters, digits and underscores, without a digit at the
+/// start (POSIX, Environment Variables).
+fn is_variable_name(name: &OsStr) -> bool {
+    let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let bytes = name.as_encoded_bytes();
+    bytes.first().is_some_and(|first| !first.is_ascii_digit()) && bytes.iter().all(is_valid)
+}
+
 /// Checks the command line, and returns what the search needs.
 fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
     if options.policy.entry().scope != Scope::OneProgram {
@@ -119,8 +127,7 @@ fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
              variable with --env"
         )));
     }
-    let is_invalid = |name: &&OsString| name.is_empty() || name.to_string_lossy().contains('=');
-    if let Some(name) = template.env.iter().find(is_invalid) {
+    if let Some(name) = template.env.iter().find(|name| !is_variable_name(name)) {
         return Err(Failure::usage(format!(
             "'{}' is not a variable name; write a name such as OMP_NUM_THREADS",
             name.to_string_lossy()

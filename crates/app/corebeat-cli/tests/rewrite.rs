@@ -74,6 +74,33 @@ fn examples_of_the_book_print_what_the_book_shows() {
     assert_eq!(examples, 3);
 }
 
+/// A limit on the size of files simulates a full disk.
+#[test]
+fn full_disk_leaves_the_previous_graph() {
+    let folder = folder(&[("rules", "CREATE (:Node)"), ("old.graphml", "the previous graph")]);
+    let run = |limit: &str, to: &str, out: &str| {
+        let script = format!(
+            "ulimit -f {limit}; exec \"$0\" rewrite run rules --output {to} > {out} 2> /dev/null"
+        );
+        let own = env!("CARGO_BIN_EXE_corebeat");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, own]).current_dir(folder.path()).status().unwrap().code()
+    };
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    for to in ["old.graphml", "new.graphml"] {
+        assert_eq!(run("0", to, "/dev/null"), Some(125));
+        assert_eq!(text("old.graphml"), "the previous graph");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+    }
+    assert_eq!(run("unlimited", "old.graphml", "/dev/null"), Some(0));
+    assert!(text("old.graphml").contains("Node"));
+    // Standard output that is a file gets the graph and what is printed.
+    std::os::unix::fs::symlink("/dev/stdout", folder.path().join("link.graphml")).unwrap();
+    assert_eq!(run("unlimited", "link.graphml", "out"), Some(0));
+    assert!(text("out").contains(" rewrites in "), "{}", text("out"));
+    assert!(folder.path().join("link.graphml").is_symlink());
+}
+
 #[test]
 fn results_are_printed_as_json() {
     let folder = folder(&[("rules", "RETURN 1 AS one, 'a' AS text, [1.5, null] AS list")]);

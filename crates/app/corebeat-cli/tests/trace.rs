@@ -109,6 +109,17 @@ fn trace_is_exported() {
 }
 
 #[test]
+fn named_pipe_is_refused_without_waiting_for_its_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for command in ["info", "cat"] {
+        let (line, status) = refused(&[command], &pipe, &[]);
+        assert!(line.contains("is not a regular file") && status == 2, "{status} {line}");
+    }
+}
+
+#[test]
 fn piece_of_a_trace_has_what_was_asked_for() {
     let (folder, path) = recorded();
     let piece = folder.path().join("piece.cbt");

@@ -84,6 +84,35 @@ fn exit_status_states_the_answer() {
 }
 
 #[test]
+fn core_without_components_has_the_use_0() {
+    let folder = folder();
+    fs::write(folder.path().join("one.csv"), "name,period_ms,worst_ms\na,10,2\n").unwrap();
+    let (code, text, error) =
+        verify(folder.path(), &["partition", "one.csv", "--cores", "2", "--mhz", "100"]);
+    assert!(code == 0 && text.contains(" 20.0%") && text.contains(" 0.0%"), "{text}{error}");
+}
+
+#[test]
+fn named_pipe_is_refused_and_a_pipe_is_read() {
+    let folder = folder();
+    let made = Command::new("mkfifo").arg("pipe.csv").current_dir(&folder).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/stdin", folder.path().join("in.csv")).unwrap();
+    for args in [&["analyse", "pipe.csv"][..], &["search", "pipe.csv", "--task", "a"]] {
+        let (code, _, error) = verify(folder.path(), args);
+        assert_eq!(code, 2, "{error}");
+        let expected = "corebeat: cannot read pipe.csv: it is not a regular file; name a model";
+        assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
+    }
+    let script = "printf 'name,period_ms,worst_ms,priority\\na,10,2,1\\n' | \
+                  exec \"$0\" verify analyse in.csv";
+    let mut command = Command::new("sh");
+    let own = env!("CARGO_BIN_EXE_corebeat");
+    let done = command.args(["-c", script, own]).current_dir(&folder).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
 fn table_may_begin_with_a_byte_order_mark_and_a_core_without_tasks_has_no_use() {
     let folder = folder();
     let marked = "\u{feff}name,period_ms,worst_ms,priority\na,10,2,1\n";

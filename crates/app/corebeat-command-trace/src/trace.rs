@@ -81,15 +81,15 @@ impl Input {
 
     /// Opens a file that is read more than once, or not in order.
     fn open_file(&self) -> Result<BufReader<File>, Failure> {
-        let file = self.open()?;
-        if !file.get_ref().metadata().is_ok_and(|m| m.is_file()) {
+        // Opening a named pipe would wait for its writer.
+        if self.path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
             let line = format!(
                 "{} is not a regular file, and the command reads it twice; save it to a file first",
                 self.shown()
             );
             return Err(Failure::usage(line));
         }
-        Ok(file)
+        self.open()
     }
 
     /// Creates the output file and discards its old content. Refuses the trace itself under any

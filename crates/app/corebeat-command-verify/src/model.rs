@@ -1,10 +1,9 @@
 //! Model files, by their endings.
 
-use corebeat_command::{Failure, read_text};
+use corebeat_command::{Failure, open_regular, read_text};
 use corebeat_verify::{Effect, Model, contend, read_amalthea, read_csv, read_toml};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::Path;
 
 /// Largest size of a model, in bytes.
@@ -22,7 +21,7 @@ pub(crate) fn open(path: &Path) -> Result<Model, Failure> {
             return Err(Failure::usage(format!("{shown} {line}; rename the file")));
         }
     };
-    let text = read_text(&shown.to_string(), File::open(path), MODEL_MAX, "model of tasks")?;
+    let text = read_text(&shown.to_string(), open_regular(path), MODEL_MAX, "model of tasks")?;
     read(&text).map_err(|e| Failure::data(format!("{shown}: {e}")))
 }
 

@@ -168,7 +168,8 @@ fn text_of(
             levels.sort_unstable();
             levels.dedup();
             let levels: Vec<&str> = levels.into_iter().map(level).collect();
-            let share = |m: usize| on_core().map(|c| c.shares[m]).sum::<f64>() * 100.0;
+            // The sum of no numbers is -0.
+            let share = |m: usize| on_core().fold(0.0, |sum, c| sum + c.shares[m]) * 100.0;
             let mut row = vec![unit.to_string(), core.to_string(), levels.join(" ")];
             row.extend((0..modes.len()).map(|m| format!("{:.1}%", share(m))));
             row.push(on_core().map(|c| c.name.as_str()).collect::<Vec<_>>().join(" "));

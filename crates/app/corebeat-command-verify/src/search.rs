@@ -2,14 +2,15 @@
 
 use crate::model::{mode, open};
 use crate::table::ms;
-use corebeat_command::{Done, Failure, Output, print, print_error, read_text, require_distinct};
+use corebeat_command::{
+    Done, Failure, Output, open_regular, print, print_error, read_text, require_distinct,
+};
 use corebeat_verify::{
     Effect, Found, Model, Replay, Search, SearchOptions, System, Time, Witness, btf, gantt_svg,
     perfetto, responses,
 };
 use serde_json::json;
 use signal_hook::consts::SIGINT;
-use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,7 +113,7 @@ pub(crate) fn main(options: &Options) -> Done {
 
 fn read(path: &Path) -> Result<Witness, Failure> {
     let shown = path.display();
-    let text = read_text(&shown.to_string(), File::open(path), WITNESS_MAX, "witness")?;
+    let text = read_text(&shown.to_string(), open_regular(path), WITNESS_MAX, "witness")?;
     Witness::read(&text).map_err(|e| Failure::data(format!("{shown}: {e}")))
 }
 

@@ -1,7 +1,23 @@
 //! Text files of bounded size that a user supplies.
 
 use crate::Failure;
+use crate::output::is_open_file;
+use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
+
+/// Opens a file to be read. Does not wait for the writer of a named pipe, which may never come. A
+/// path of an open file, such as `/dev/stdin`, may name a pipe.
+///
+/// # Errors
+/// The file cannot be opened, or is neither a regular file nor a folder.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let kind = path.metadata()?;
+    if kind.is_file() || kind.is_dir() || is_open_file(path) {
+        return File::open(path);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+}
 
 /// Reads a whole text of at most `bytes_max` bytes; the bound stops reading from devices that never
 /// end. `name` is the source in the user's words, and `expected` names what the text must be.

@@ -56,7 +56,7 @@ pub use failure::{
     print_text_of_loop, survive_file_size_limit, unprintable,
 };
 pub use folder::{TemporaryFolder, TemporaryUse};
-pub use input::read_text;
+pub use input::{open_regular, read_text};
 pub use model::{host_name, read_model};
 pub use output::{Output, require_distinct, require_distinct_from_programs};
 pub use policy::policy_parser;

@@ -3,14 +3,16 @@
 use crate::{Cleanup, Failure};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Number of links that the kernel follows in a path.
 const LINKS_MAX: usize = 40;
+/// Number of names that are tried for a new file.
+const NAMES_MAX: usize = 100;
 
 /// A file to be written later. It is opened at once, so that a file that cannot be written is
 /// reported before the run and not after it. Its old content stays until [`write`](Self::write); if
@@ -52,18 +54,30 @@ impl Output {
         Ok(output)
     }
 
-    /// Replaces the content of the file.
+    /// Replaces the content of the file. A regular file is replaced by a new one beside it, so that
+    /// its old content stays if the new one cannot be written. It is written in place if a new file
+    /// could not take its place: if it is open as a standard stream, has several names, or is in a
+    /// folder that the user must not write.
     ///
     /// # Errors
     /// An internal failure if the file cannot be written any more, such as on a full disk.
     pub fn write(mut self, text: &str) -> Result<(), Failure> {
-        let is_file = self.file.metadata().is_ok_and(|m| m.is_file());
-        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
-        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        let written = match Replaced::of(&self).map(|old| old.by(text)) {
+            Some(Ok(true)) => Ok(()),
+            Some(Err(e)) => Err(e),
+            None | Some(Ok(false)) => self.write_in_place(text),
+        };
         if written.is_ok() {
             (self.is_new, self.cleanup) = (false, None);
         }
         written.map_err(|e| Failure::internal(cannot_write(&self.path, &e)))
+    }
+
+    fn write_in_place(&mut self, text: &str) -> io::Result<()> {
+        if self.file.metadata().is_ok_and(|m| m.is_file()) {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(text.as_bytes())
     }
 }
 
@@ -73,6 +87,97 @@ impl Drop for Output {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// A regular file that a new one can replace.
+struct Replaced {
+    /// Without links.
+    path: PathBuf,
+    old: Metadata,
+}
+
+impl Replaced {
+    /// The file of an output; `None` if it must be written in place.
+    fn of(output: &Output) -> Option<Replaced> {
+        let old = output.file.metadata().ok().filter(|old| old.is_file() && old.nlink() == 1)?;
+        if output.is_new || is_open_file(&output.path) {
+            return None;
+        }
+        let is_old = |other: Metadata| (other.dev(), other.ino()) == (old.dev(), old.ino());
+        let is_stream = [
+            rustix::fs::fstat(io::stdin()),
+            rustix::fs::fstat(io::stdout()),
+            rustix::fs::fstat(io::stderr()),
+        ]
+        .into_iter()
+        .flatten()
+        .any(|stream| (stream.st_dev, stream.st_ino) == (old.dev(), old.ino()));
+        let path = output.path.canonicalize().ok()?;
+        let can_be = !is_stream && path.metadata().is_ok_and(is_old);
+        can_be.then_some(Replaced { path, old })
+    }
+
+    /// Writes a new file beside this one, and gives it the name of this one. Returns false if the
+    /// user must not do so. After a failure, this file is as before, and there is no new one.
+    fn by(&self, text: &str) -> io::Result<bool> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let Some((beside, file)) = new_beside(folder)? else { return Ok(false) };
+        let replaced = self.replace(&beside, file, text);
+        if !matches!(replaced, Ok(true)) {
+            // The failure of the write is the one to report.
+            let _ = std::fs::remove_file(beside);
+        }
+        replaced
+    }
+
+    fn replace(&self, beside: &Path, mut file: File, text: &str) -> io::Result<bool> {
+        let (uid, gid) = (self.old.uid(), self.old.gid());
+        let new = file.metadata()?;
+        if (new.uid(), new.gid()) != (uid, gid)
+            && std::os::unix::fs::fchown(&file, Some(uid), Some(gid)).is_err()
+        {
+            return Ok(false);
+        }
+        file.set_permissions(self.old.permissions())?;
+        file.write_all(text.as_bytes())?;
+        // The old content is lost with the name.
+        file.sync_all()?;
+        // Fails for a file that is a mount, or of another user in a folder such as /tmp.
+        Ok(std::fs::rename(beside, &self.path).is_ok())
+    }
+}
+
+/// Creates a file of this user alone; `None` if the user must not write the folder.
+fn new_beside(folder: &Path) -> io::Result<Option<(PathBuf, File)>> {
+    let process = std::process::id();
+    for number in 0..NAMES_MAX {
+        let path = folder.join(format!(".corebeat-{process}-{number}.new"));
+        match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => return Ok(Some((path, file))),
+            Err(e) => match e.kind() {
+                ErrorKind::AlreadyExists => {}
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => return Ok(None),
+                _ => return Err(e),
+            },
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// Whether a path names an open file of a process, such as `/dev/stdout` or `/dev/fd/3`: the
+/// process would keep the old file.
+pub(crate) fn is_open_file(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+        if folder.is_ok_and(|folder| folder.starts_with("/proc")) {
+            return true;
+        }
+        let Ok(link) = path.read_link() else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(link);
+    }
+    false
 }
 
 /// Requires that the paths name different files, so that no output replaces an input or another
@@ -176,6 +281,33 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&old).unwrap(), "content");
         Output::create(&old).unwrap().write("new").unwrap();
         assert_eq!(std::fs::read_to_string(&old).unwrap(), "new");
+    }
+
+    #[test]
+    fn replaced_file_keeps_its_permissions_and_the_links_to_it() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let [old, link, name] = ["old", "link", "name"].map(|n| folder.path().join(n));
+        std::fs::write(&old, "long content").unwrap();
+        std::fs::set_permissions(&old, PermissionsExt::from_mode(0o640)).unwrap();
+        symlink("old", &link).unwrap();
+        let inode = || old.metadata().unwrap().ino();
+        let before = (inode(), File::open(&old).unwrap());
+        Output::create(&link).unwrap().write("new").unwrap();
+        assert!(link.is_symlink() && inode() != before.0);
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "new");
+        assert_eq!(io::read_to_string(&before.1).unwrap(), "long content");
+        assert_eq!(old.metadata().unwrap().mode() & 0o7777, 0o640);
+        // Each name of a file, and each process that has opened it, gets the new content.
+        std::fs::hard_link(&old, &name).unwrap();
+        Output::create(&old).unwrap().write("2").unwrap();
+        assert_eq!(std::fs::read_to_string(&name).unwrap(), "2");
+        std::fs::remove_file(&name).unwrap();
+        let open = File::open(&old).unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+        Output::create(Path::new(&path)).unwrap().write("3").unwrap();
+        assert_eq!(io::read_to_string(&open).unwrap(), "3");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 2);
     }
 
     #[test]

@@ -52,7 +52,10 @@
 //! # Invariants
 //!
 //! 1. A killed writer loses at most the last 10 s: the file holds all that was written before
-//!    (`killed_writer_leaves_all_that_it_has_written`).
+//!    (`killed_writer_leaves_all_that_it_has_written`). The file gets its name when its first
+//!    transaction is durable, so that no part of a file has that name
+//!    (`writer_that_is_killed_while_it_creates_the_file_leaves_no_damaged_one`,
+//!    `incomplete_file_of_a_killed_writer_is_removed_and_damaged_ones_stay`).
 //! 2. The file has at most [`FILE_BYTES_MAX`] bytes
 //!    (`file_of_a_busy_day_stays_within_its_bound`).
 //! 3. A longer span has the sums of its parts, and hides no time without observations
@@ -74,8 +77,10 @@
 //!
 //! # Failure
 //!
-//! A failed write changes nothing (`full_disk_is_an_error_and_loses_nothing`). The recorder reports
-//! it once, keeps the last 120 observations, and tries again
+//! A failed write changes nothing (`full_disk_is_an_error_and_loses_nothing`,
+//! `full_disk_leaves_no_part_of_a_new_file`, and at each operation of the file
+//! `disk_that_is_full_at_any_operation_damages_nothing`). The recorder reports it once, keeps the
+//! last 120 observations, and tries again
 //! (`history_that_cannot_be_written_is_reported_once_and_written_later`). A panic of redb at a
 //! damaged file becomes an error: the first access installs a panic hook that suppresses its
 //! message, and passes all other panics on.

@@ -143,14 +143,9 @@ impl<R: FnMut(String)> Writer<R> {
     fn try_write(&mut self) -> Result<(), Error> {
         let store = match &mut self.store {
             Some(store) => store,
-            none => {
-                let (store, line) = Store::open(&self.dir)?;
-                line.into_iter().for_each(&mut self.report);
-                none.insert(store)
-            }
+            none => none.insert(Store::open(&self.dir, &mut self.report)?),
         };
-        store.append(self.frames.make_contiguous())?.into_iter().for_each(&mut self.report);
-        Ok(())
+        store.append(self.frames.make_contiguous(), &mut self.report)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The writer of the history, whose frames age in place.
 
 use crate::Error;
-use crate::file::{FILE_BYTES_MAX, Trouble, create, transact};
+use crate::file::{FILE_BYTES_MAX, Trouble, create, remove_incomplete, transact};
 use crate::frame::{Clock, Frame};
 use crate::read::{FILE, FRAMES, decode, visit};
 use redb::Table;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -63,12 +64,13 @@ fn cost(length: usize) -> u64 {
 }
 
 impl Store {
-    /// Opens or creates the history in a folder, to write it. A damaged file is moved aside.
-    /// Returns a line about that as well.
+    /// Opens or creates the history in a folder, to write it. A damaged file is moved aside, and an
+    /// incomplete one of a killed daemon is removed; `report` receives a line about each, also if
+    /// the history cannot be opened then.
     ///
     /// # Errors
     /// [`Error`] if the folder cannot be created or used, or another process writes the history.
-    pub fn open(dir: &Path) -> Result<(Store, Option<String>), Error> {
+    pub fn open(dir: &Path, report: &mut dyn FnMut(String)) -> Result<Store, Error> {
         let failed = |source| Error::File { path: dir.into(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let lock =
@@ -77,16 +79,20 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { dir: dir.into() }),
             locked => locked.map_err(|e| failed(e.into()))?,
         }
+        if let Some(path) = remove_incomplete(dir, FILE).map_err(failed)? {
+            report(format!(
+                "{} is removed: its daemon ended before the file was complete",
+                path.display()
+            ));
+        }
         let mut store = Store { dir: dir.into(), _lock: lock, index: Index::new(), last: None };
-        let line = match store.load() {
-            Err(Trouble::Damaged(why)) => {
-                let line = store.move_aside(&why)?;
-                store.load().map_err(|trouble| trouble.error(store.path()))?;
-                Some(line)
-            }
-            loaded => loaded.map(|()| None).map_err(|trouble| trouble.error(store.path()))?,
-        };
-        Ok((store, line))
+        let mut loaded = store.load();
+        if let Err(Trouble::Damaged(why)) = &loaded {
+            report(store.move_aside(why)?);
+            loaded = store.load();
+        }
+        loaded.map_err(|trouble| trouble.error(store.path()))?;
+        Ok(store)
     }
 
     /// Path of the file.
@@ -108,23 +114,27 @@ impl Store {
         Ok(())
     }
 
-    /// Adds frames, the first first, merges and removes old ones, all in one transaction. Returns
-    /// lines about the clock and the file.
+    /// Adds frames, the first first, merges and removes old ones, all in one transaction. `report`
+    /// receives lines about the clock and the file, also if the frames cannot be added then.
     ///
     /// # Errors
-    /// [`Error`] if the file cannot be written. The history is then as before.
-    pub fn append(&mut self, frames: &[Frame]) -> Result<Vec<String>, Error> {
-        let mut lines = vec![];
+    /// [`Error`] if the file cannot be written. The history is then as before, except for what was
+    /// reported.
+    pub fn append(
+        &mut self,
+        frames: &[Frame],
+        report: &mut dyn FnMut(String),
+    ) -> Result<(), Error> {
         let mut added = self.add(frames, COST_MAX);
         if let Err(Trouble::Full) = added {
             // The second transaction frees the pages that the first one has ceased to use.
             let halved = (0..2).try_for_each(|_| self.add(&[], COST_MAX / 2).map(drop));
+            let is_halved = halved.is_ok();
             added = halved.and_then(|()| self.add(frames, COST_MAX));
-            let line = || {
+            if is_halved && !matches!(added, Err(Trouble::Full)) {
                 let mib = FILE_BYTES_MAX >> 20;
-                format!("the history has reached {mib} MiB; its first part is removed")
-            };
-            lines.extend(added.is_ok().then(line));
+                report(format!("the history has reached {mib} MiB; its first part is removed"));
+            }
         }
         let anew = match &added {
             Err(Trouble::Damaged(why)) => Some(self.move_aside(why)?),
@@ -132,11 +142,12 @@ impl Store {
             _ => None,
         };
         if let Some(line) = anew {
-            lines.push(line);
+            report(line);
             added = self.add(frames, COST_MAX);
         }
-        lines.extend(added.map_err(|trouble| trouble.error(self.path()))?);
-        Ok(lines)
+        let lines = added.map_err(|trouble| trouble.error(self.path()))?;
+        lines.into_iter().for_each(report);
+        Ok(())
     }
 
     /// Adds frames in one transaction, and bounds the sum of the costs of all.
@@ -188,26 +199,37 @@ impl Store {
     }
 
     /// Moves the file aside, and returns a line about it. One such file is kept, so that a disk
-    /// that damages files again and again is not filled.
+    /// that damages files again and again is not filled. The line names the older ones.
     fn move_aside(&mut self, why: &str) -> Result<String, Error> {
         let path = self.path();
         let failed = |source| Error::File { path: path.clone(), source };
         let prefix = format!("{FILE}.damaged-");
-        for entry in std::fs::read_dir(&self.dir).map_err(failed)?.flatten() {
-            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-                std::fs::remove_file(entry.path()).map_err(failed)?;
-            }
-        }
+        let entries = std::fs::read_dir(&self.dir).map_err(failed)?.flatten();
+        let names = entries.map(|entry| entry.file_name());
+        let is_older = |name: &OsString| name.as_encoded_bytes().starts_with(prefix.as_bytes());
+        let mut older: Vec<PathBuf> =
+            names.filter(is_older).map(|name| self.dir.join(name)).collect();
+        older.sort();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let date = corebeat_web::utc(now.as_secs_f64()).replace(' ', "T").replace(':', "");
-        let aside = self.dir.join(prefix + &date);
+        let aside = self.dir.join(prefix.clone() + &date);
         std::fs::rename(&path, &aside).map_err(failed)?;
         (self.index, self.last) = (Index::new(), None);
-        Ok(format!(
+        let mut line = format!(
             "the history is damaged or foreign ({why}); {} has the old file, and a new history \
              begins",
             aside.display()
-        ))
+        );
+        for old in older {
+            // The file of the same second is replaced.
+            let removed = if old == aside { Ok(()) } else { std::fs::remove_file(&old) };
+            let old = old.display();
+            line += &match removed {
+                Ok(()) => format!("; the older {old} is removed"),
+                Err(e) => format!("; the older {old} cannot be removed: {e}"),
+            };
+        }
+        Ok(line)
     }
 
     /// Removes the file, and returns a line about it.

@@ -40,10 +40,21 @@ fn frame(boot_ms: u64, user: f64) -> Frame {
     }
 }
 
+/// Opens the history. Returns the reported lines as well.
+fn opened(dir: &Path) -> (Result<Store, Error>, Vec<String>) {
+    let mut lines = vec![];
+    (Store::open(dir, &mut |line| lines.push(line)), lines)
+}
+
 fn open(dir: &Path) -> Store {
-    let (store, line) = Store::open(dir).unwrap();
-    assert_eq!(line, None);
-    store
+    let (store, lines) = opened(dir);
+    assert_eq!(lines, Vec::<String>::new());
+    store.unwrap()
+}
+
+fn append(store: &mut Store, frames: &[Frame]) -> Result<Vec<String>, Error> {
+    let mut lines = vec![];
+    store.append(frames, &mut |line| lines.push(line)).map(|()| lines)
 }
 
 fn all(dir: &Path) -> Vec<(u64, Frame)> {
@@ -58,7 +69,7 @@ fn frames_age_to_longer_spans_and_keep_their_sums() {
     for first in (0..seconds).step_by(600) {
         let frames: Vec<Frame> =
             (first..first + 600).map(|s| frame(s * SECOND, (s % 2) as f64)).collect();
-        assert_eq!(store.append(&frames).unwrap(), Vec::<String>::new());
+        assert_eq!(append(&mut store, &frames).unwrap(), Vec::<String>::new());
     }
     let frames = all(dir.path());
     let now = frames.last().unwrap().0;
@@ -97,7 +108,7 @@ fn page_for_all_users_has_no_private_group() {
         groups: vec![group(1), group(2)],
         ..frame(0, 1.0)
     });
-    open(dir.path()).append(&frames).unwrap();
+    append(&mut open(dir.path()), &frames).unwrap();
     for (range, points, all, groups) in
         [(Range::Hour, 1, true, 2), (Range::Hour, 1, false, 1), (Range::Day, 2, false, 1)]
     {
@@ -113,8 +124,8 @@ fn page_for_all_users_has_no_private_group() {
 fn frames_of_yesterday_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
-    store.append(&[frame(0, 1.0), frame(SECOND, 1.0)]).unwrap();
-    store.append(&[frame(AGE_MS_MAX + SECOND, 1.0)]).unwrap();
+    append(&mut store, &[frame(0, 1.0), frame(SECOND, 1.0)]).unwrap();
+    append(&mut store, &[frame(AGE_MS_MAX + SECOND, 1.0)]).unwrap();
     let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| at - START).collect();
     assert_eq!(times, [SECOND, AGE_MS_MAX + SECOND]);
 }
@@ -124,9 +135,9 @@ fn a_second_process_cannot_write_and_can_read() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(read(dir.path(), 0, u64::MAX), Err(Error::Missing { .. })));
     let mut store = open(dir.path());
-    assert!(matches!(Store::open(dir.path()), Err(Error::InUse { .. })));
+    assert!(matches!(opened(dir.path()).0, Err(Error::InUse { .. })));
     assert_eq!(all(dir.path()), []);
-    store.append(&[frame(0, 1.0)]).unwrap();
+    append(&mut store, &[frame(0, 1.0)]).unwrap();
     assert_eq!(all(dir.path()), [(START, frame(0, 1.0))]);
     drop(store);
     open(dir.path());
@@ -138,9 +149,9 @@ fn writer_waits_a_second_for_a_reader_and_then_writes_later() {
     let mut store = open(dir.path());
     let file = fs::File::open(store.path()).unwrap();
     flock(&file, FlockOperation::LockShared).unwrap();
-    assert!(matches!(store.append(&[frame(0, 1.0)]), Err(Error::Locked { .. })));
+    assert!(matches!(append(&mut store, &[frame(0, 1.0)]), Err(Error::Locked { .. })));
     drop(file);
-    store.append(&[frame(0, 1.0)]).unwrap();
+    append(&mut store, &[frame(0, 1.0)]).unwrap();
     assert_eq!(all(dir.path()).len(), 1);
 }
 
@@ -152,7 +163,7 @@ fn clock_that_is_set_moves_the_history_with_it() {
     for (boot_ms, by_ms) in [(0, 0), (1, -7_200_000), (2, 90_000_000), (3, 1500)] {
         unix_ms = (unix_ms as i64 + by_ms) as u64 + SECOND;
         let clock = Clock { boot: 1, boot_ms: boot_ms * SECOND, unix_ms };
-        let lines = store.append(&[Frame { clock, ..frame(0, 1.0) }]).unwrap();
+        let lines = append(&mut store, &[Frame { clock, ..frame(0, 1.0) }]).unwrap();
         let expected = match by_ms {
             -7_200_000 => Some("set back by 7200 s"),
             90_000_000 => Some("set forward by 90000 s"),
@@ -169,9 +180,9 @@ fn clock_that_is_set_moves_the_history_with_it() {
 fn clock_of_another_boot_that_is_earlier_reverses_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
-    store.append(&[frame(HOUR, 1.0)]).unwrap();
+    append(&mut store, &[frame(HOUR, 1.0)]).unwrap();
     let clock = Clock { boot: 2, boot_ms: 5, unix_ms: START };
-    let lines = store.append(&[Frame { clock, ..frame(0, 0.0) }]).unwrap();
+    let lines = append(&mut store, &[Frame { clock, ..frame(0, 0.0) }]).unwrap();
     assert!(lines.len() == 1 && lines[0].contains("set back by 3600 s"), "{lines:?}");
     let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [START - 1, START]);
@@ -182,10 +193,10 @@ fn gap_is_not_hidden_by_a_longer_span() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     for second in [1, 2, 8, 9] {
-        store.append(&[frame(second * SECOND, 1.0)]).unwrap();
+        append(&mut store, &[frame(second * SECOND, 1.0)]).unwrap();
     }
     let restarted = Frame { begins: true, ..frame(10 * SECOND, 1.0) };
-    store.append(&[restarted, frame(HOUR, 1.0)]).unwrap();
+    append(&mut store, &[restarted, frame(HOUR, 1.0)]).unwrap();
     let frames = all(dir.path());
     let spans: Vec<(u64, bool)> = frames.iter().map(|(_, f)| (f.span_ms, f.begins)).collect();
     assert_eq!(spans, [(2000, false), (2000, false), (1000, true), (1000, false)]);
@@ -210,14 +221,15 @@ fn damaged_and_foreign_files_are_moved_aside() {
         let path = dir.path().join(FILE);
         fs::write(&path, &content).unwrap();
         fs::write(dir.path().join(format!("{FILE}.damaged-earlier")), "").unwrap();
-        let (mut store, line) = Store::open(dir.path()).unwrap();
-        let line = line.unwrap();
+        let (store, lines) = opened(dir.path());
+        let (mut store, [line]) = (store.unwrap(), &lines[..]) else { panic!("{lines:?}") };
         assert!(line.contains("damaged or foreign") && !line.contains('\n'), "{line}");
+        assert!(line.ends_with(&format!("{FILE}.damaged-earlier is removed")), "{line}");
         let aside = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         let aside: Vec<_> = aside.filter(|p| p.to_string_lossy().contains(".damaged-")).collect();
         assert_eq!(aside.len(), 1);
         assert_eq!(fs::read(&aside[0]).unwrap().len(), content.len());
-        store.append(&[frame(0, 1.0)]).unwrap();
+        append(&mut store, &[frame(0, 1.0)]).unwrap();
         assert_eq!(all(dir.path()).len(), 1);
     }
 }
@@ -229,7 +241,7 @@ fn damage_anywhere_in_the_file_is_detected_or_harmless() {
     let origin = tempfile::tempdir().unwrap();
     let mut store = open(origin.path());
     let frames: Vec<Frame> = (0..200).map(|s| frame(s * SECOND, 0.5)).collect();
-    store.append(&frames).unwrap();
+    append(&mut store, &frames).unwrap();
     drop(store);
     let (good, expected) = (fs::read(origin.path().join(FILE)).unwrap(), all(origin.path()));
     let used = good.iter().rposition(|byte| *byte != 0).unwrap() + 1;
@@ -247,12 +259,13 @@ fn damage_anywhere_in_the_file_is_detected_or_harmless() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), &bytes).unwrap();
         let _ = read(dir.path(), 0, u64::MAX);
-        let (store, line) = Store::open(dir.path()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        moved += usize::from(line.is_some());
+        let (store, lines) = opened(dir.path());
+        let store = store.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        moved += lines.len();
         let left = all(dir.path());
-        match line {
-            Some(_) => assert_eq!(left, [], "seed {seed}"),
-            None => assert!(left == expected || left.is_empty(), "seed {seed}"),
+        match lines.len() {
+            1.. => assert_eq!(left, [], "seed {seed}"),
+            0 => assert!(left == expected || left.is_empty(), "seed {seed}"),
         }
         drop(store);
     }
@@ -265,7 +278,7 @@ fn damage_anywhere_in_the_file_is_detected_or_harmless() {
 fn wrong_number_in_the_header_requests_no_memory() {
     let origin = tempfile::tempdir().unwrap();
     let mut store = open(origin.path());
-    store.append(&[frame(0, 0.5)]).unwrap();
+    append(&mut store, &[frame(0, 0.5)]).unwrap();
     drop(store);
     let good = fs::read(origin.path().join(FILE)).unwrap();
     // Two slots, each with three numbers of 8 bytes, and the size of a region.
@@ -278,10 +291,10 @@ fn wrong_number_in_the_header_requests_no_memory() {
         fs::write(dir.path().join(FILE), &bytes).unwrap();
         let _ = read(dir.path(), 0, u64::MAX);
         // The running daemon writes into the file, or moves it aside. The next one does as well.
-        store.append(&[frame(SECOND, 0.5)]).unwrap();
+        append(&mut store, &[frame(SECOND, 0.5)]).unwrap();
         fs::write(dir.path().join(FILE), &bytes).unwrap();
         drop(store);
-        Store::open(dir.path()).unwrap();
+        opened(dir.path()).0.unwrap();
     }
 }
 
@@ -290,7 +303,7 @@ fn folder_that_others_can_write_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     for mode in [0o777, 0o1777, 0o770] {
         fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-        let refused = Store::open(dir.path()).unwrap_err().to_string();
+        let refused = opened(dir.path()).0.unwrap_err().to_string();
         assert!(refused.contains("writable by you alone (chmod 700)"), "{refused}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -306,11 +319,11 @@ fn folder_and_file_of_another_user_are_refused() {
     }
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(65_534), None).unwrap();
-    assert!(Store::open(dir.path()).unwrap_err().to_string().contains("must belong to you"));
+    assert!(opened(dir.path()).0.unwrap_err().to_string().contains("must belong to you"));
     chown(dir.path(), Some(0), None).unwrap();
     fs::write(dir.path().join(FILE), "").unwrap();
     chown(dir.path().join(FILE), Some(65_534), None).unwrap();
-    assert!(Store::open(dir.path()).unwrap_err().to_string().contains("belongs to you"));
+    assert!(opened(dir.path()).0.unwrap_err().to_string().contains("belongs to you"));
 }
 
 #[test]
@@ -318,7 +331,7 @@ fn links_pipes_and_folders_are_no_history() {
     for name in [FILE, "history.lock"] {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join(name), dir.path().join("other"));
-        let refused = || Store::open(dir.path()).unwrap_err().to_string();
+        let refused = || opened(dir.path()).0.unwrap_err().to_string();
         fs::write(&other, "a file of the user").unwrap();
         symlink(&other, &path).unwrap();
         assert!(refused().contains("it is a symbolic link; remove it"), "{}", refused());
@@ -345,7 +358,7 @@ fn file_that_others_can_read_becomes_private() {
 fn read_has_the_first_frame_after_the_period() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
-    store.append(&[0, 1, 2].map(|s| frame(s * SECOND, 0.5))).unwrap();
+    append(&mut store, &[0, 1, 2].map(|s| frame(s * SECOND, 0.5))).unwrap();
     let period = |from_ms, to_ms| {
         let recorded = read(dir.path(), START + from_ms, START + to_ms).unwrap();
         let times: Vec<u64> = recorded.frames.iter().map(|(at, _)| at - START).collect();
@@ -387,9 +400,9 @@ fn history_that_fills_the_file_loses_only_its_first_part() {
     let mut store = open(dir.path());
     let mut random = random_text();
     let before: Vec<Frame> = (0..20).map(|s| large_frame(s, &mut random)).collect();
-    assert_eq!(store.append(&before).unwrap(), Vec::<String>::new());
+    assert_eq!(append(&mut store, &before).unwrap(), Vec::<String>::new());
     let many: Vec<Frame> = (20..40).map(|s| large_frame(s, &mut random)).collect();
-    let lines = store.append(&many).unwrap();
+    let lines = append(&mut store, &many).unwrap();
     assert!(lines.len() == 1 && lines[0].contains("its first part is removed"), "{lines:?}");
     let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| (at - START) / SECOND).collect();
     let first = 40 - times.len() as u64;
@@ -402,7 +415,7 @@ fn observation_that_is_too_large_is_left_out_with_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let too_long = Frame { span_ms: AGE_MS_MAX + 1, ..frame(SECOND, 0.5) };
-    let lines = store.append(&[frame(0, 0.5), too_long, frame(2 * SECOND, 0.5)]).unwrap();
+    let lines = append(&mut store, &[frame(0, 0.5), too_long, frame(2 * SECOND, 0.5)]).unwrap();
     assert!(lines.len() == 1 && lines[0].contains("leaves out an observation"), "{lines:?}");
     let times: Vec<u64> = all(dir.path()).iter().map(|(at, _)| at - START).collect();
     assert_eq!(times, [0, 2 * SECOND]);
@@ -420,7 +433,7 @@ fn file_of_a_busy_day_stays_within_its_bound() {
             let decisions = decisions(128, 400, &mut random);
             Frame { decisions, ..frame((write * 10 + n) * SECOND * 20, 0.5) }
         });
-        let lines = store.append(&frames.collect::<Vec<_>>()).unwrap();
+        let lines = append(&mut store, &frames.collect::<Vec<_>>()).unwrap();
         assert_eq!(lines, Vec::<String>::new());
         longest = longest.max(fs::metadata(dir.path().join(FILE)).unwrap().len());
     }
@@ -447,7 +460,7 @@ fn process_that_writes() {
     let dir = Path::new(&dir);
     let mut store = open(dir);
     for n in all(dir).len() as u64.. {
-        store.append(&[frame(n * SECOND, 0.5)]).unwrap();
+        append(&mut store, &[frame(n * SECOND, 0.5)]).unwrap();
         println!("wrote {}", n + 1);
     }
 }
@@ -486,6 +499,100 @@ fn killed_writer_leaves_all_that_it_has_written() {
     }
 }
 
+/// Names of the files of a folder, without the lock.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name != "history.lock").collect();
+    names.sort();
+    names
+}
+
+const OLDER: &str = "history.redb.damaged-2026-01-01T000000Z";
+const INCOMPLETE: &str = "history.redb.new";
+
+#[test]
+fn incomplete_file_of_a_killed_writer_is_removed_and_damaged_ones_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(OLDER), "for the user").unwrap();
+    fs::write(dir.path().join(INCOMPLETE), vec![0; 4096]).unwrap();
+    assert!(matches!(read(dir.path(), 0, u64::MAX), Err(Error::Missing { .. })));
+    let (store, lines) = opened(dir.path());
+    assert!(lines.len() == 1 && lines[0].contains("history.redb.new is removed: "), "{lines:?}");
+    append(&mut store.unwrap(), &[frame(0, 1.0)]).unwrap();
+    assert_eq!(names(dir.path()), [FILE, OLDER]);
+    assert_eq!(all(dir.path()).len(), 1);
+}
+
+/// Writers are killed around the creation of the file.
+#[test]
+fn writer_that_is_killed_while_it_creates_the_file_leaves_no_damaged_one() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..40 {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(OLDER), "for the user").unwrap();
+        let group = TestGroup::new();
+        let mut child = writer(&group, "process_that_writes", dir.path());
+        let has_begun = || fs::exists(dir.path().join("history.lock")).unwrap();
+        while !has_begun() {
+            assert!(child.try_wait().unwrap().is_none(), "seed {seed}");
+            std::thread::yield_now();
+        }
+        (0..random.u32(..1_000_000)).for_each(|n| _ = std::hint::black_box(n));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = match read(dir.path(), 0, u64::MAX) {
+            Err(Error::Missing { .. }) => vec![],
+            read => read.unwrap_or_else(|e| panic!("seed {seed}: {e}")).frames,
+        };
+        let was_incomplete = names(dir.path()).contains(&INCOMPLETE.into());
+        let (store, lines) = opened(dir.path());
+        store.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(lines.len(), usize::from(was_incomplete), "seed {seed}: {lines:?}");
+        assert_eq!(names(dir.path()), [FILE, OLDER], "seed {seed}");
+        assert_eq!(all(dir.path()), before, "seed {seed}");
+    }
+}
+
+/// Not a test: creates the history on a disk that is full, and then has space again.
+#[test]
+fn process_that_creates_on_a_full_disk() {
+    let Some(dir) = std::env::var_os(WRITES) else { return };
+    let dir = Path::new(&dir);
+    // SAFETY: the action has no handler. A write beyond the limit is an error then.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let limit = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4096), ..limit }).unwrap();
+    for _ in 0..2 {
+        let (store, lines) = opened(dir);
+        let refused = store.unwrap_err().to_string();
+        assert!(refused.contains("File too large") && lines.is_empty(), "{refused} {lines:?}");
+        assert_eq!(names(dir), [OLDER]);
+    }
+    // The line about a damaged file that was moved aside is not lost, although no new one begins.
+    fs::write(dir.join(FILE), "damaged").unwrap();
+    let (store, lines) = opened(dir);
+    assert!(store.is_err() && lines.len() == 1, "{lines:?}");
+    assert!(lines[0].ends_with(&format!("{OLDER} is removed")), "{lines:?}");
+    let aside = names(dir);
+    assert!(aside.len() == 1 && aside[0] > OLDER.into(), "{aside:?}");
+    setrlimit(Resource::Fsize, limit).unwrap();
+    append(&mut open(dir), &[frame(0, 0.5)]).unwrap();
+    assert_eq!(names(dir), [FILE, &aside[0]]);
+    assert_eq!(all(dir).len(), 1);
+}
+
+#[test]
+fn full_disk_leaves_no_part_of_a_new_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(OLDER), "for the user").unwrap();
+    let group = TestGroup::new();
+    let name = "process_that_creates_on_a_full_disk";
+    let done = writer(&group, name, dir.path()).wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 /// Not a test: writes to a disk that is full, and then has space again.
 #[test]
 fn process_with_a_full_disk() {
@@ -501,7 +608,7 @@ fn process_with_a_full_disk() {
     let refused = loop {
         let why = (0..100_000).map(|_| fastrand::alphanumeric()).collect();
         let decisions = vec![(0, Decision { why, ..Decision::default() })];
-        match store.append(&[Frame { decisions, ..frame(written * SECOND, 0.5) }]) {
+        match append(&mut store, &[Frame { decisions, ..frame(written * SECOND, 0.5) }]) {
             Ok(lines) => assert_eq!(lines, Vec::<String>::new()),
             Err(e) => break e.to_string(),
         }
@@ -509,12 +616,12 @@ fn process_with_a_full_disk() {
     };
     assert!(refused.contains(FILE) && refused.contains("File too large"), "{refused}");
     assert_eq!(all(dir).len() as u64, written);
-    assert!(store.append(&[frame(written * SECOND, 0.5)]).is_err());
+    assert!(append(&mut store, &[frame(written * SECOND, 0.5)]).is_err());
     setrlimit(Resource::Fsize, limit).unwrap();
-    assert_eq!(store.append(&[frame(written * SECOND, 0.5)]).unwrap(), Vec::<String>::new());
+    assert_eq!(append(&mut store, &[frame(written * SECOND, 0.5)]).unwrap(), Vec::<String>::new());
     assert_eq!(all(dir).len() as u64, written + 1);
     drop(store);
-    assert_eq!(open(dir).append(&[]).unwrap(), Vec::<String>::new());
+    assert_eq!(append(&mut open(dir), &[]).unwrap(), Vec::<String>::new());
     assert_eq!(all(dir).len() as u64, written + 1);
 }
 

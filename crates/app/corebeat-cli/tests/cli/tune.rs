@@ -3,6 +3,8 @@
 use crate::{Running, assert_refused, command, corebeat, json, signal, stderr, stdout, until};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 
@@ -29,6 +31,8 @@ fn invalid_command_lines_are_usage_errors() {
         (&["--min", "3", "--max", "2", "--", "true", "{threads}"], "below"),
         (&["--env", "A=B", "--", "true"], "A=B"),
         (&["--env", "", "--", "true"], "variable"),
+        (&["--env", "0", "--", "true"], "'0' is not a variable name"),
+        (&["--env", "-1", "--", "true"], "'-1' is not a variable name"),
         (&["--"], "PROGRAM"),
         (&["--window", "-5", "--", "true", "{threads}"], "write a whole number without a sign"),
         (
@@ -42,6 +46,10 @@ fn invalid_command_lines_are_usage_errors() {
     ] {
         assert_refused(&tune(args), 2, says);
     }
+    let folder = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"\xff\xfe");
+    let done = command(folder.path(), &["tune", "--env"]).arg(name).args(["--", "true"]).output();
+    assert_refused(&done.unwrap(), 2, "is not a variable name");
 }
 
 #[test]
