@@ -33,6 +33,8 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn commands_of_the_guide_print_what_it_shows() {
     let folder = folder();
+    let three = GUIDE.split("```").find_map(|block| block.strip_prefix("toml\n# three.toml\n"));
+    fs::write(folder.path().join("three.toml"), three.unwrap()).unwrap();
     let mut commands = 0;
     for block in GUIDE.split("```console\n").skip(1) {
         let block = block.split("```").next().unwrap();
