@@ -659,9 +659,9 @@ fn extend(
     let mut pending: Vec<TaskId> = (0..reasons.len()).filter(|&t| reasons[t].is_some()).collect();
     while let Some(task) = pending.pop() {
         let Some(why) = reasons[task].clone() else { continue };
-        for other in 0..model.tasks.len() {
-            if reasons[other].is_none() && affects(model, homes, task, other) {
-                reasons[other] = Some(why.clone());
+        for (other, reason) in reasons.iter_mut().enumerate() {
+            if reason.is_none() && affects(model, homes, task, other) {
+                *reason = Some(why.clone());
                 pending.push(other);
             }
         }

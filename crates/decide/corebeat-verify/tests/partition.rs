@@ -284,6 +284,9 @@ ticks = { any = 2400000 }
     let timed = text.replace("ticks = { any = 300000 }", "execution = '3 ms'");
     let error = front(&read_toml(&timed).unwrap(), &options).unwrap_err().to_string();
     assert!(error.contains("task 'a'") && error.contains("ticks"), "{error}");
+    let odd = text.replace("100000000, 200000000, 10000", "201500000");
+    let svg = front_svg(&front(&read_toml(&odd).unwrap(), &options).unwrap());
+    assert!(svg.contains(", 201.5 MHz"), "{svg}");
     let without = text.replace("frequency_hz = 100000000\n", "");
     let error = read_toml(&without).unwrap_err().to_string();
     assert!(error.contains("frequencies_hz without frequency_hz"), "{error}");
