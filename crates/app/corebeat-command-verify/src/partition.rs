@@ -114,7 +114,7 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
     let head = ["units", "MHz", "power", "mean latency", "bytes/s between units"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(points.iter().map(|p| {
-        let mhz = p.frequency_hz.map_or("-".into(), |hz| format!("{:.0}", hz as f64 / 1e6));
+        let mhz = p.frequency_hz.map_or("-".into(), |hz| (hz as f64 / 1e6).to_string());
         vec![
             p.partition.units.to_string(),
             mhz,

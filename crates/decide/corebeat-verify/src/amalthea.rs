@@ -37,6 +37,8 @@ pub fn read_amalthea(text: &str) -> Result<Model, Error> {
         tasks: vec![],
         policies: HashMap::new(),
         pinned: vec![],
+        allocated: HashMap::new(),
+        has_connections: false,
         hardware_parts: of("hwModel"),
     };
     reader.sections(&root);
@@ -86,6 +88,10 @@ struct Reader<'a> {
     policies: HashMap<CoreId, Policy>,
     /// Tasks that one core runs, although its scheduler may have several.
     pinned: Vec<(TaskId, CoreId)>,
+    /// The cores to which each task is allocated, sorted.
+    allocated: HashMap<TaskId, Vec<CoreId>>,
+    /// Cores reach memories through connections that they may share.
+    has_connections: bool,
     /// The parts of the hardware.
     hardware_parts: Vec<&'a Element>,
 }

@@ -495,8 +495,8 @@ fn task_results(
     bounds: &[Bound],
 ) -> Vec<TaskResult> {
     let mut results: Vec<TaskResult> = Vec::new();
-    for (entry, bound) in system.entries.iter().zip(bounds) {
-        let (verdict, why) = judge(system, entry, bound);
+    for (e, (entry, bound)) in system.entries.iter().zip(bounds).enumerate() {
+        let (verdict, why) = judge(system, e, bounds);
         results.push(TaskResult {
             task: entry.task,
             mode,
@@ -528,7 +528,8 @@ fn task_results(
     results
 }
 
-fn judge(system: &System, entry: &Entry, bound: &Bound) -> (Verdict, String) {
+fn judge(system: &System, e: usize, bounds: &[Bound]) -> (Verdict, String) {
+    let (entry, bound) = (&system.entries[e], &bounds[e]);
     let overload = system.utilisation(entry.core) > 1.0 + 1e-9;
     let is_global = system.group(entry.core).len() > 1;
     match (bound.demand, bound.response_ns, entry.deadline_ns) {
@@ -544,8 +545,10 @@ fn judge(system: &System, entry: &Entry, bound: &Bound) -> (Verdict, String) {
         (Some(Demand::Undecided), ..) => {
             (Verdict::Unknown, "the demand test reached its limits".into())
         }
-        (None, None, _) if overload && (bound.is_exact || is_global) => {
-            (Verdict::Unschedulable, "the tasks require more than the whole core".into())
+        (None, None, _) if is_starved(system, e, bounds) => {
+            let cores = if is_global { "its cores" } else { "the core" };
+            let what = "the task and those above it require more than the whole time of";
+            (Verdict::Unschedulable, format!("{what} {cores}"))
         }
         (None, None, _) if is_global => {
             (Verdict::Unknown, "the sufficient tests of global scheduling fail".into())
@@ -562,22 +565,45 @@ fn judge(system: &System, entry: &Entry, bound: &Bound) -> (Verdict, String) {
     }
 }
 
-/// Turns verdicts into "unknown" where a note or a missing task affects them: for the task itself,
-/// for tasks of its core that it may delay, for tasks that follow it, and for users of a spin lock
-/// that it uses. Pessimistic notes weaken only the verdict "not schedulable".
-fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
-    let mut reasons: Vec<Option<String>> = vec![None; model.tasks.len()];
-    let mut everything = None;
-    let reason = |note: &crate::Note| format!("{}: {}", note.place, note.what);
-    for note in model.notes.iter().filter(|n| n.effect == Effect::Optimistic) {
-        match note.task {
-            Some(task) => {
-                reasons[task].get_or_insert_with(|| reason(note));
-            }
-            None => everything = everything.or(Some(reason(note))),
+/// Whether an entry without a bound certainly misses deadlines: together with the entries above, it
+/// requires more than the whole time of its cores.
+///
+/// On one core an exact method is necessary. On several cores the entries above may leave a core
+/// idle and still have an unbounded backlog. Therefore each of them must have a bound: then the
+/// backlog is that of the entry, if no other one has its priority. Under earliest deadline first,
+/// some task misses a deadline, which is the answer for all tasks.
+fn is_starved(system: &System, e: usize, bounds: &[Bound]) -> bool {
+    let entry = &system.entries[e];
+    let cores = system.group(entry.core).len();
+    let is_global = cores > 1;
+    let is_fixed = system.policies[entry.core] == Policy::FixedPriority;
+    if !is_fixed {
+        return is_global && system.utilisation(entry.core) > 1.0 + 1e-9;
+    }
+    let (mut load, mut is_proof) = (0.0, is_global || bounds[e].is_exact);
+    for (o, other) in system.entries.iter().enumerate() {
+        if other.core != entry.core || other.priority < entry.priority {
+            continue;
+        }
+        is_proof &= !is_global
+            || o == e
+            || (other.priority > entry.priority && bounds[o].response_ns.is_some());
+        // The rate of other activations need not be reached.
+        if let Activation::Periodic { period_ns: distance_ns, .. }
+        | Activation::Sporadic { distance_ns } = other.activation
+        {
+            load += other.execution_ns.worst as f64 / distance_ns as f64;
         }
     }
-    let mut pending: Vec<TaskId> = Vec::new();
+    is_proof && load > cores as f64 * (1.0 + 1e-9)
+}
+
+/// Turns verdicts into "unknown" where a note or a missing task affects them: for the task itself,
+/// for tasks of its core that it may delay, for tasks that follow it, and for users of a spin lock
+/// that it uses. Pessimistic notes weaken only the verdict "not schedulable" and exact figures, of
+/// the same tasks.
+fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
+    let (mut reasons, mut everything) = noted(model, Effect::Optimistic);
     let homes = model.homes();
     for (task, why) in &system.omitted {
         let why = format!("task '{}': {why}", model.tasks[*task].name);
@@ -586,29 +612,57 @@ fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
         }
         reasons[*task].get_or_insert(why);
     }
-    if let Some(why) = &everything {
-        reasons.iter_mut().for_each(|r| *r = r.take().or(Some(why.clone())));
-    }
-    pending.extend((0..reasons.len()).filter(|&t| reasons[t].is_some()));
-    while let Some(task) = pending.pop() {
-        let Some(why) = reasons[task].clone() else { continue };
-        for other in (0..model.tasks.len()).filter(|&o| affects(model, &homes, task, o)) {
-            if reasons[other].is_none() {
-                reasons[other] = Some(why.clone());
-                pending.push(other);
-            }
-        }
-    }
-    let pessimistic = model.notes.iter().find(|n| n.effect == Effect::Pessimistic);
+    extend(model, &homes, &mut reasons, everything);
+    let (mut pessimistic, everything) = noted(model, Effect::Pessimistic);
+    extend(model, &homes, &mut pessimistic, everything);
     for result in results {
         if let Some(why) = &reasons[result.task] {
             (result.verdict, result.is_exact) = (Verdict::Unknown, false);
             result.why.clone_from(why);
-        } else if let Some(note) = pessimistic {
+        } else if let Some(why) = &pessimistic[result.task] {
             result.is_exact = false;
             if result.verdict == Verdict::Unschedulable {
                 result.verdict = Verdict::Unknown;
-                result.why = format!("{}, but {}", result.why, reason(note));
+                result.why = format!("{}, but {why}", result.why);
+            }
+        }
+    }
+}
+
+/// The first note of an effect about each task, and about all tasks.
+fn noted(model: &Model, effect: Effect) -> (Vec<Option<String>>, Option<String>) {
+    let mut reasons: Vec<Option<String>> = vec![None; model.tasks.len()];
+    let mut everything = None;
+    for note in model.notes.iter().filter(|n| n.effect == effect) {
+        let reason = || format!("{}: {}", note.place, note.what);
+        match note.task {
+            Some(task) => {
+                reasons[task].get_or_insert_with(reason);
+            }
+            None => everything = everything.or_else(|| Some(reason())),
+        }
+    }
+    (reasons, everything)
+}
+
+/// Extends reasons to all tasks that they affect; `everything` is a reason about all tasks.
+fn extend(
+    model: &Model,
+    homes: &[CoreId],
+    reasons: &mut [Option<String>],
+    everything: Option<String>,
+) {
+    if let Some(why) = everything {
+        reasons.iter_mut().for_each(|r| *r = r.take().or_else(|| Some(why.clone())));
+        return;
+    }
+    let mut pending: Vec<TaskId> = (0..reasons.len()).filter(|&t| reasons[t].is_some()).collect();
+    while let Some(task) = pending.pop() {
+        let Some(why) = reasons[task].clone() else { continue };
+        for (other, reason) in reasons.iter_mut().enumerate() {
+            if reason.is_none() && affects(model, homes, task, other) {
+                *reason = Some(why.clone());
+                pending.push(other);
             }
         }
     }

@@ -164,7 +164,7 @@ pub fn front_svg(points: &[FrontPoint]) -> String {
         let x = LEFT + WIDTH * point.latency_ns as f64 / latency as f64;
         let y = height * (1.0 - point.power_mw as f64 / power as f64) + 6.0;
         let mhz =
-            point.frequency_hz.map_or(String::new(), |hz| format!(", {} MHz", hz / 1_000_000));
+            point.frequency_hz.map_or(String::new(), |hz| format!(", {} MHz", hz as f64 / 1e6));
         let _ = writeln!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#4a7ebb\"/>\

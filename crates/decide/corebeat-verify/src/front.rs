@@ -1,8 +1,8 @@
 //! Partitions that no other one exceeds in the number of units, the power and the latency at once.
 
-use crate::analysis::{Verdict, analyse};
+use crate::analysis::{Report, Verdict, analyse};
 use crate::error::Error;
-use crate::model::{Cost, Model};
+use crate::model::{Cost, Effect, Model, named};
 use crate::partition::{Partition, PartitionOptions, partition, spread};
 
 /// Units more than the least number that are tried.
@@ -39,9 +39,11 @@ impl FrontPoint {
 ///
 /// # Errors
 /// As [`partition`]; or the unit has several frequencies, but a task has an execution time that is
-/// not in ticks.
+/// not in ticks; or the analysis proves no partition schedulable, with the reason for the first.
 pub fn front(model: &Model, options: &PartitionOptions) -> Result<Vec<FrontPoint>, Error> {
-    let Some(unit) = &model.unit else { return partition(model, options).map(|_| vec![]) };
+    let Some(unit) = &model.unit else {
+        return Err(Error::new("model", crate::partition::NO_UNIT));
+    };
     let mut frequencies: Vec<Option<u64>> = unit.frequencies_hz.iter().copied().map(Some).collect();
     if frequencies.is_empty() {
         frequencies.push(unit.frequency_hz);
@@ -68,18 +70,21 @@ pub fn front(model: &Model, options: &PartitionOptions) -> Result<Vec<FrontPoint
             found.extend(spread(&scaled, options, units)?);
         }
         for partition in found {
-            points.extend(point(&scaled, partition, unit.frequency_hz));
+            match point(&scaled, partition, unit.frequency_hz) {
+                Ok(point) => points.push(point),
+                Err(e) => failure = failure.or(Some(e)),
+            }
         }
     }
     if let Some(e) = failure.filter(|_| points.is_empty()) {
         return Err(e);
     }
     let is_kept = |at: usize| {
-        let others = points.iter().enumerate().filter(|(other, _)| *other != at);
+        let mut others = points.iter().enumerate().filter(|(other, _)| *other != at);
         let beats = |(other, p): (usize, &FrontPoint)| {
             p.covers(&points[at]) && (other < at || !points[at].covers(p))
         };
-        !others.into_iter().any(beats)
+        !others.any(beats)
     };
     let kept: Vec<bool> = (0..points.len()).map(is_kept).collect();
     let mut front: Vec<FrontPoint> =
@@ -97,27 +102,30 @@ fn require_ticks(model: &Model) -> Result<(), Error> {
     match (0..model.tasks.len()).find(timed) {
         None => Ok(()),
         Some(task) => Err(Error::new(
-            crate::model::named("task", &model.tasks[task].name),
+            named("task", &model.tasks[task].name),
             "an execution time that does not depend on the frequency; write ticks, or leave \
              frequencies_hz out",
         )),
     }
 }
 
-/// The figures of a partition, if the analysis has them. The use of a core costs power with the
-/// cube of the frequency, because its voltage follows the frequency (Aydin, Melhem, Mossé,
-/// Mejía-Alvarez, *Power-Aware Scheduling for Periodic Real-Time Tasks*, 2004).
-fn point(model: &Model, partition: Partition, base_hz: Option<u64>) -> Option<FrontPoint> {
-    let unit = model.unit.as_ref()?;
+/// The figures of a partition, or the reason why the analysis does not prove it schedulable. The
+/// use of a core costs power with the cube of the frequency, because its voltage follows the
+/// frequency (Aydin, Melhem, Mossé, Mejía-Alvarez, *Power-Aware Scheduling for Periodic Real-Time
+/// Tasks*, 2004).
+fn point(model: &Model, partition: Partition, base_hz: Option<u64>) -> Result<FrontPoint, Error> {
+    let unit = model.unit.as_ref().ok_or_else(|| Error::new("model", crate::partition::NO_UNIT))?;
     let mapped = partition.apply(model);
     let report = analyse(&mapped);
-    let latencies: Vec<u64> = match report.chains.is_empty() {
-        false => report.chains.iter().map(|c| c.reaction_ns).collect::<Option<_>>()?,
-        true => report.tasks.iter().map(|t| t.response_ns).collect::<Option<_>>()?,
-    };
-    if report.chains.iter().any(|c| c.verdict != Verdict::Schedulable) {
-        return None;
+    if report.verdict != Verdict::Schedulable {
+        return Err(rejection(&mapped, &report));
     }
+    let latencies: Option<Vec<u64>> = match report.chains.is_empty() {
+        false => report.chains.iter().map(|c| c.reaction_ns).collect(),
+        true => report.tasks.iter().map(|t| t.response_ns).collect(),
+    };
+    let latencies =
+        latencies.ok_or_else(|| Error::new("model", "a chain or a task has no latency"))?;
     let sum: u128 = latencies.iter().map(|&ns| u128::from(ns)).sum();
     let latency_ns = (sum / latencies.len().max(1) as u128) as u64;
     let ratio = match (unit.frequency_hz, base_hz) {
@@ -130,5 +138,25 @@ fn point(model: &Model, partition: Partition, base_hz: Option<u64>) -> Option<Fr
     let power_mw = unit.idle_mw as f64 * partition.units as f64
         + unit.core_mw as f64 * most * ratio * ratio * ratio;
     let frequency_hz = unit.frequency_hz;
-    Some(FrontPoint { partition, frequency_hz, power_mw: power_mw.round() as u64, latency_ns })
+    Ok(FrontPoint { partition, frequency_hz, power_mw: power_mw.round() as u64, latency_ns })
+}
+
+/// The first part of a report that is not schedulable, with its reason.
+fn rejection(model: &Model, report: &Report) -> Error {
+    let advice = "correct it, or leave --front out";
+    let is_bad = |verdict: Verdict| verdict != Verdict::Schedulable;
+    let (place, why) = if let Some(t) = report.tasks.iter().find(|t| is_bad(t.verdict)) {
+        (named("task", &model.tasks[t.task].name), t.why.clone())
+    } else if let Some(c) = report.chains.iter().find(|c| is_bad(c.verdict)) {
+        (named("chain", &model.chains[c.chain].name), c.why.clone())
+    } else if let Some(m) = report.memories.iter().find(|m| !m.fits || !m.is_complete) {
+        let name = &model.memories[m.memory].name;
+        (named("memory", name), "its labels do not fit, or have unknown sizes".to_owned())
+    } else {
+        let note = model.notes.iter().find(|n| n.effect == Effect::Optimistic);
+        let place = note.map_or_else(|| "model".to_owned(), |n| n.place.clone());
+        (place, note.map_or_else(|| "nothing is proven".to_owned(), |n| n.what.clone()))
+    };
+    let what = format!("no partition is proven schedulable: {why}; {advice}");
+    Error::new(place, what)
 }

@@ -51,20 +51,22 @@ pub(crate) fn method(policy: Policy) -> Method {
 pub(crate) fn bounds(system: &System, core: CoreId, bounds: &mut [Bound]) {
     let order = system.on_core(core);
     let cores = system.group(core).len() as u64;
-    let tasks: Option<Vec<Sporadic>> =
-        order.iter().map(|&e| sporadic(&system.entries[e])).collect();
-    match (tasks, system.policies[core]) {
-        (None, Policy::FixedPriority) => {}
-        (None, Policy::EarliestDeadline) => {
-            order.iter().for_each(|&e| bounds[e].demand = None);
-        }
-        (Some(tasks), Policy::FixedPriority) => {
+    let mut tasks: Vec<Sporadic> =
+        order.iter().map_while(|&e| sporadic(&system.entries[e])).collect();
+    let uncovered = order.get(tasks.len()).map(|&e| system.entries[e].priority);
+    match (uncovered, system.policies[core]) {
+        (_, Policy::FixedPriority) => {
+            // Tasks below do not delay those above; tasks of the same priority do.
+            tasks.retain(|task| Some(task.priority) != uncovered);
             let responses = fixed_priority(&tasks, cores);
             for (&e, response) in order.iter().zip(responses) {
                 bounds[e].response_ns = response;
             }
         }
-        (Some(tasks), Policy::EarliestDeadline) => {
+        (Some(_), Policy::EarliestDeadline) => {
+            order.iter().for_each(|&e| bounds[e].demand = None);
+        }
+        (None, Policy::EarliestDeadline) => {
             let is_met = density(&tasks, cores) || earliest_deadline(&tasks, cores);
             for &e in order.iter().filter(|_| is_met) {
                 bounds[e].demand = Some(Demand::Met);

@@ -69,7 +69,11 @@
 //! 4. A part that is not supported or missing, and that could make a result too low, turns the
 //!    verdict into "unknown" (`missing_parts_are_never_schedulable`,
 //!    `optimistic_notes_affect_the_tasks_that_they_concern`,
-//!    `overload_of_any_kind_is_never_schedulable`).
+//!    `overload_of_any_kind_is_never_schedulable`,
+//!    `contention_does_not_remove_the_note_about_connections`,
+//!    `contention_lengthens_critical_sections`,
+//!    `contention_with_a_core_of_unknown_latency_is_unknown`,
+//!    `latencies_of_all_cores_of_a_queue_are_required`).
 //! 5. Exact figures equal those of proved formulas, and are reached in simulation
 //!    (`preemptive_response_times_equal_the_proved_formulas`,
 //!    `non_preemptive_response_times_equal_the_proved_formulas`,

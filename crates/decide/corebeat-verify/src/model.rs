@@ -368,7 +368,8 @@ pub struct UnitKind {
     pub kind: String,
     /// Ticks per second of the cores.
     pub frequency_hz: Option<u64>,
-    /// Other values of `frequency_hz` that the Pareto front tries; empty: only that one.
+    /// Ticks per second that the Pareto front tries, which require `frequency_hz`; empty: only
+    /// `frequency_hz`.
     pub frequencies_hz: Vec<u64>,
     /// Power of a unit whose cores are idle, in milliwatts.
     pub idle_mw: u64,
@@ -659,6 +660,11 @@ impl Model {
             }
             if unit.frequencies_hz.len() > UNIT_FREQUENCIES_MAX {
                 let what = format!("more than {UNIT_FREQUENCIES_MAX} frequencies; leave some out");
+                return Err(Error::new("unit", what));
+            }
+            if unit.frequency_hz.is_none() && !unit.frequencies_hz.is_empty() {
+                let what = "frequencies_hz without frequency_hz, to which the power of a core \
+                            refers; write frequency_hz";
                 return Err(Error::new("unit", what));
             }
             number("unit", "power in milliwatts", Some(unit.idle_mw.max(unit.core_mw)), 0)?;

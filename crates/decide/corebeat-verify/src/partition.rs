@@ -23,6 +23,8 @@ use std::collections::BTreeMap;
 const EXACT_MAX: usize = 200;
 /// Largest number of cores that a partition may use.
 const CORES_MAX: usize = 10_000;
+/// The error of a model without a unit.
+pub(crate) const NO_UNIT: &str = "no table [unit]; define the cores and the memory of a unit";
 
 /// Settings of a partitioning.
 #[derive(Debug, Clone)]
@@ -223,9 +225,9 @@ pub(crate) fn spread(
         let mut by_use: Vec<(f64, usize)> =
             (0..state.cores.len()).map(|at| (share(at), at)).collect();
         by_use.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let places = by_use.into_iter().map(|(_, at)| Place { unit: at / cores, core: at % cores });
-        let mut places = places;
-        let found = places.find(|place| problem.permits(&mut state, c, *place));
+        let place = |(_, at)| Place { unit: at / cores, core: at % cores };
+        let found =
+            by_use.into_iter().map(place).find(|place| problem.permits(&mut state, c, *place));
         let Some(place) = found else { return Ok(None) };
         problem.place(&mut state, c, place);
     }
@@ -325,8 +327,7 @@ fn ranks(model: &Model) -> Vec<usize> {
 
 impl<'a> Problem<'a> {
     fn new(model: &'a Model, options: &PartitionOptions) -> Result<Problem<'a>, Error> {
-        let what = "no table [unit]; define the cores and the memory of a unit";
-        let unit = model.unit.as_ref().ok_or_else(|| Error::new("model", what))?;
+        let unit = model.unit.as_ref().ok_or_else(|| Error::new("model", NO_UNIT))?;
         if let Some(note) = model.notes.iter().find(|n| n.effect == crate::Effect::Optimistic) {
             let what = format!("{}; a partition would not be proven", note.what);
             return Err(Error::new(&note.place, what));

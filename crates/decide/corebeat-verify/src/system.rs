@@ -153,7 +153,8 @@ fn entry(model: &Model, homes: &[CoreId], id: TaskId) -> Result<Entry, String> {
     let task = &model.tasks[id];
     let core = homes[task.core.ok_or("the task has no core; map it to one")?];
     let kind = &model.cores[core];
-    let is_global = !kind.cluster.is_empty();
+    let is_global =
+        !kind.cluster.is_empty() && homes.iter().filter(|&&home| home == core).count() > 1;
     if is_global && (!task.sections.is_empty() || task.preemption != Preemption::Preemptive) {
         return Err("blocking is not analysed under global scheduling".into());
     }

@@ -155,10 +155,8 @@ memory = 'm'
     assert_eq!(verdict(&(TWO.to_owned() + &unknown)), Verdict::Unknown);
 }
 
-/// Two cores that use a memory: each access waits for one access of the other core.
-#[test]
-fn contention_lengthens_accesses_and_replaces_its_note() {
-    let hardware = "
+/// Two cores that use a memory, and a memory of one core.
+const HARDWARE: &str = "
 [[memories]]
 name = 'm'
 [[memories]]
@@ -199,11 +197,15 @@ priority = 1
 core = 'd'
 accesses = [{ label = 'l', writes = 1 }, { label = 'o', reads = 1 }]
 ";
+
+/// Two cores that use a memory: each access waits for one access of the other core.
+#[test]
+fn contention_lengthens_accesses_and_replaces_its_note() {
     let access = "accesses = [{ label = 'l', reads = [0, 3] }]\npriority = 2";
-    let mut model = read_toml(&(TWO.replace("priority = 2", access) + hardware)).unwrap();
+    let mut model = read_toml(&(TWO.replace("priority = 2", access) + HARDWARE)).unwrap();
     let optimistic = Note {
         place: "line 1".into(),
-        what: "waiting for other cores at connections and memories is not considered".into(),
+        what: "waiting for other cores at memories is not considered".into(),
         effect: Effect::Optimistic,
         task: Some(0),
     };
@@ -219,7 +221,130 @@ accesses = [{ label = 'l', writes = 1 }, { label = 'o', reads = 1 }]
     assert_eq!(after.tasks[2].response_ns, Some(1_000 + 70 + 50 + 1));
     assert_eq!(after.verdict, Verdict::Schedulable);
     assert!(after.tasks.iter().all(|t| !t.is_exact));
-    assert_eq!(read_toml(&write_toml(&contended)), Ok(contended));
+    assert_eq!(read_toml(&write_toml(&contended)).as_ref(), Ok(&contended));
+    assert_eq!(contend(&contended), contended);
+    // Connections are not modelled.
+    model.notes[0].what = "waiting for other cores at connections is not considered".into();
+    assert_eq!(analyse(&contend(&model)).verdict, Verdict::Unknown);
+}
+
+/// Task `a` of core `c` with other lines, and the memories.
+fn shared_memory(a: &str, hardware: &str) -> Model {
+    read_toml(&(TWO.replace("priority = 2", &format!("{a}\npriority = 2")) + hardware)).unwrap()
+}
+
+const ACCESS: &str = "accesses = [{ label = 'l', reads = 3 }]";
+
+#[test]
+fn contention_lengthens_critical_sections() {
+    let locked = |lines: &str, b: &str| {
+        let text = TWO.replacen("priority = 1", &format!("{lines}\npriority = 1"), 1);
+        let text = text.replacen("priority = 2", &format!("{b}\npriority = 2"), 1);
+        read_toml(&("resources = ['r', 's']\n".to_owned() + &text + HARDWARE)).unwrap()
+    };
+    let section =
+        |resource: &str, time: &str| format!("{{ resource = '{resource}', execution = '{time}' }}");
+    let high = format!("deadline = '5200 us'\nsections = [{}]", section("r", "1 us"));
+    let low = format!("{ACCESS}\nsections = [{}]", section("r", "1 ms"));
+    // 30,000 accesses of the lower task wait 70 ns each, perhaps all inside of its section.
+    let many = low.replace("reads = 3", "reads = 15000");
+    let model = locked(&many, &high);
+    assert_eq!(analyse(&model).tasks[0].response_ns, Some(4_999_999));
+    let contended = contend(&model);
+    assert_eq!(contended.tasks[1].sections[0].worst_ns, 1_000_000 + 30_000 * 70);
+    let report = analyse(&contended);
+    assert_eq!(report.tasks[0].response_ns, Some(4_999_999 + 30_000 * 70));
+    assert_eq!(report.tasks[0].verdict, Verdict::Unknown);
+    // With two sections that are almost the whole job, the section that waits is not known.
+    let two =
+        format!("{ACCESS}\nsections = [{}, {}]", section("r", "4500 us"), section("s", "4500 us"));
+    let contended = contend(&locked(&two, "deadline = '9 ms'"));
+    assert_eq!(contended.tasks[1].sections[1].worst_ns, 4_500_000);
+    let report = analyse(&contended);
+    assert_eq!(report.verdict, Verdict::Unknown);
+    assert!(report.tasks[0].why.contains("critical sections"), "{report:?}");
+}
+
+#[test]
+fn contention_with_a_core_of_unknown_latency_is_unknown() {
+    let known = shared_memory(ACCESS, HARDWARE);
+    assert_eq!(analyse(&contend(&known)).verdict, Verdict::Schedulable);
+    let of_d = |l: &Latency| l.core == 1 && l.memory == 0;
+    let mut unknown = known.clone();
+    unknown.latencies.retain(|l| !of_d(l));
+    let report = analyse(&contend(&unknown));
+    assert!(report.tasks.iter().all(|t| t.verdict == Verdict::Unknown));
+    assert!(report.tasks[0].why.contains("uses memory 'm' for an unknown time"), "{report:?}");
+    let mut nowhere = known.clone();
+    nowhere.labels[1].memory = None;
+    let report = analyse(&contend(&nowhere));
+    assert!(report.tasks.iter().all(|t| t.verdict == Verdict::Unknown));
+    assert!(report.tasks[0].why.contains("label 'o'"), "{report:?}");
+}
+
+#[test]
+fn contention_keeps_exact_results_of_cores_that_do_not_wait() {
+    let over = TWO.replace("'9 ms'", "'13 ms'");
+    let model = read_toml(&over).unwrap();
+    assert_eq!(contend(&model), model);
+    // Only the task of core d uses the memory.
+    let alone = read_toml(&(over + HARDWARE)).unwrap();
+    assert_eq!(contend(&alone).notes, []);
+    assert_eq!(analyse(&contend(&alone)).verdict, Verdict::Unschedulable);
+    // The accesses of d wait for those of a, so that only the figures of c are bounds.
+    let hardware = HARDWARE.to_owned()
+        + "[[cores]]\nname = 'x'\n[[tasks]]\nname = 'own'\nperiod = '1 ms'\n\
+           execution = '2 ms'\npriority = 1\ncore = 'x'\n";
+    let report = analyse(&contend(&shared_memory(ACCESS, &hardware)));
+    assert_eq!(report.tasks[3].verdict, Verdict::Unschedulable);
+    assert_eq!(report.verdict, Verdict::Unschedulable);
+}
+
+/// Two cores with one queue and 2.8 times the time of one: the highest task runs at once.
+#[test]
+fn overload_of_cores_with_one_queue_leaves_the_tasks_above_schedulable() {
+    let task = |name: &str, worst: &str, priority: u32, more: &str| {
+        format!(
+            "[[tasks]]\nname = '{name}'\nperiod = '10 ms'\nexecution = '{worst}'\n\
+             priority = {priority}\ncore = 'c0'\n{more}\n"
+        )
+    };
+    let cores = "[[cores]]\nname = 'c0'\ncluster = 'x'\n[[cores]]\nname = 'c1'\ncluster = 'x'\n";
+    let verdicts = |low: &str, more: &str| -> Vec<Verdict> {
+        let tasks = [
+            task("hi", "1 ms", 9, ""),
+            task("a", "9 ms", 3, ""),
+            task("b", "9 ms", 2, ""),
+            task("low", low, 1, more),
+        ];
+        let report = analyse(&read_toml(&(cores.to_owned() + &tasks.concat())).unwrap());
+        report.tasks.iter().map(|t| t.verdict).collect()
+    };
+    let (yes, open) = (Verdict::Schedulable, Verdict::Unknown);
+    assert_eq!(verdicts("9 ms", "jitter = '1 us'")[..2], [yes, yes]);
+    assert_eq!(verdicts("9 ms", "jitter = '1 us'")[3], open);
+    assert_eq!(verdicts("9 ms", "")[..2], [yes, yes]);
+    // All tasks above have a bound, and the load of all is above 2.
+    let text = cores.to_owned()
+        + &[task("a", "9 ms", 3, ""), task("b", "9 ms", 2, ""), task("c", "3 ms", 1, "")].concat();
+    let report = analyse(&read_toml(&text).unwrap());
+    let found: Vec<Verdict> = report.tasks.iter().map(|t| t.verdict).collect();
+    assert_eq!(found, [yes, yes, Verdict::Unschedulable]);
+    assert!(report.tasks[2].why.contains("its cores"), "{report:?}");
+    // A task of more than one core is served by one only: the other one remains for those below.
+    let text = cores.to_owned()
+        + &[task("a", "13 ms", 3, ""), task("b", "1 ms", 2, ""), task("c", "9 ms", 1, "")].concat();
+    let report = analyse(&read_toml(&text).unwrap());
+    assert!(report.tasks[1..].iter().all(|t| t.verdict == open), "{report:?}");
+}
+
+/// A group of which only one core is left is a core.
+#[test]
+fn cluster_of_one_core_is_partitioned() {
+    let text = TWO.replace("name = 'c'\n[[tasks]]", "name = 'c'\ncluster = 'x'\n[[tasks]]");
+    let text = text.replace("priority = 1", "priority = 1\npreemption = 'non-preemptive'");
+    let report = analyse(&read_toml(&text.replace("'10 ms'", "'20 ms'")).unwrap());
+    assert_eq!(report.verdict, Verdict::Schedulable, "{report:?}");
 }
 
 #[test]

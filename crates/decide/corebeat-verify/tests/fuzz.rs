@@ -1,15 +1,80 @@
 //! Damaged AMALTHEA models: each is read, or rejected in one line with a place, and a verdict
 //! "schedulable" holds in simulation.
 
-use corebeat_verify::{Activation, Job, Jobs, Simulation, System, Verdict, analyse, read_amalthea};
+use corebeat_verify::{
+    Activation, Job, Jobs, Simulation, System, Verdict, analyse, contend, read_amalthea,
+};
 use fastrand::Rng;
 
-const MODELS: [&str; 4] = [
+const MODELS: [&str; 5] = [
     include_str!("amalthea/hierarchicalExample.amxmi"),
     include_str!("amalthea/partitioned_fpp.amxmi"),
     include_str!("amalthea/modeling_example_periodic_8.amxmi"),
     include_str!("../examples/engine.amxmi"),
+    SHARED,
 ];
+
+/// Two cores with a memory and a semaphore.
+const SHARED: &str = r#"<am:Amalthea xmlns:am="http://app4mc.eclipse.org/amalthea/1.0.0"
+xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:xmi="http://www.omg.org/XMI">
+<swModel>
+<tasks name="A" stimuli="t?type=PeriodicStimulus"><activityGraph>
+<items xsi:type="am:RunnableCall" runnable="r?type=Runnable"/>
+<items xsi:type="am:Ticks"><default xsi:type="am:DiscreteValueConstant" value="100"/></items>
+</activityGraph></tasks>
+<tasks name="B" stimuli="t?type=PeriodicStimulus"><activityGraph>
+<items xsi:type="am:LabelAccess" data="L?type=Label" access="write"/>
+<items xsi:type="am:RunnableCall" runnable="r?type=Runnable"/>
+</activityGraph></tasks>
+<tasks name="C" stimuli="t?type=PeriodicStimulus"><activityGraph>
+<items xsi:type="am:LabelAccess" data="M?type=Label" access="read"/>
+</activityGraph></tasks>
+<runnables name="r"><activityGraph>
+<items xsi:type="am:SemaphoreAccess" semaphore="s?type=Semaphore" access="request"/>
+<items xsi:type="am:LabelAccess" data="L?type=Label" access="read"/>
+<items xsi:type="am:SemaphoreAccess" semaphore="s?type=Semaphore" access="release"/>
+</activityGraph></runnables>
+<labels name="L"><size value="4000" unit="B"/></labels>
+<labels name="M"><size value="4" unit="B"/></labels>
+</swModel>
+<hwModel>
+<structures name="E">
+<modules xsi:type="am:ProcessingUnit" name="C0" frequencyDomain="F?type=FrequencyDomain">
+<accessElements destination="R?type=Memory">
+<readLatency xsi:type="am:DiscreteValueConstant" value="5"/>
+<writeLatency xsi:type="am:DiscreteValueConstant" value="7"/>
+</accessElements></modules>
+<modules xsi:type="am:ProcessingUnit" name="C1" frequencyDomain="F?type=FrequencyDomain">
+<accessElements destination="R?type=Memory">
+<readLatency xsi:type="am:DiscreteValueConstant" value="9"/>
+<writeLatency xsi:type="am:DiscreteValueConstant" value="9"/>
+</accessElements></modules>
+<modules xsi:type="am:Memory" name="R"/>
+</structures>
+<domains xsi:type="am:FrequencyDomain" name="F"><defaultValue value="100" unit="MHz"/></domains>
+</hwModel>
+<osModel><semaphores name="s"/><operatingSystems name="os">
+<taskSchedulers name="P">
+<schedulingAlgorithm xsi:type="am:FixedPriorityPreemptive"/></taskSchedulers>
+<taskSchedulers name="Q">
+<schedulingAlgorithm xsi:type="am:FixedPriorityPreemptive"/></taskSchedulers>
+</operatingSystems></osModel>
+<stimuliModel><stimuli xsi:type="am:PeriodicStimulus" name="t"><recurrence value="1" unit="ms"/>
+</stimuli></stimuliModel>
+<mappingModel>
+<schedulerAllocation scheduler="P?type=TaskScheduler" responsibility="C0?type=ProcessingUnit"/>
+<schedulerAllocation scheduler="Q?type=TaskScheduler" responsibility="C1?type=ProcessingUnit"/>
+<taskAllocation task="A?type=Task" scheduler="P?type=TaskScheduler">
+<schedulingParameters priority="2"/></taskAllocation>
+<taskAllocation task="B?type=Task" scheduler="P?type=TaskScheduler">
+<schedulingParameters priority="1"/></taskAllocation>
+<taskAllocation task="C?type=Task" scheduler="Q?type=TaskScheduler">
+<schedulingParameters priority="1"/></taskAllocation>
+<memoryMapping abstractElement="L?type=Label" memory="R?type=Memory"/>
+<memoryMapping abstractElement="M?type=Label" memory="R?type=Memory"/>
+</mappingModel>
+</am:Amalthea>
+"#;
 
 /// Number of models: few in tests, up to 10 million in long runs, 200,000 for each minute that
 /// `COREBEAT_SOAK` states.
@@ -110,7 +175,7 @@ fn jobs(system: &System, random: &mut Rng) -> Jobs {
 
 #[test]
 fn fuzzed_models_are_never_wrongly_schedulable() {
-    let (mut verdicts, mut errors) = ([0u64; 3], 0u64);
+    let (mut verdicts, mut errors, mut waiting) = ([0u64; 3], 0u64, 0u64);
     for round in 0..inputs() {
         let mut random = Rng::with_seed(round);
         let mut text = MODELS[random.usize(..MODELS.len())].to_owned();
@@ -124,6 +189,20 @@ fn fuzzed_models_are_never_wrongly_schedulable() {
             }
         }
         let model = match read_amalthea(&text) {
+            Ok(model) if random.bool() => {
+                let contended = contend(&model);
+                let (before, after) = (analyse(&model), analyse(&contended));
+                for (before, after) in before.tasks.iter().zip(&after.tasks) {
+                    // Waiting makes no task faster, and proves no missed deadline.
+                    let is_longer = |b| after.response_ns.is_none_or(|a| b <= a);
+                    assert!(before.response_ns.is_none_or(is_longer), "round {round}");
+                    let is_late = |v| v == Verdict::Unschedulable;
+                    let holds = !is_late(after.verdict) || is_late(before.verdict);
+                    assert!(holds, "round {round}");
+                }
+                waiting += u64::from(contended != model && after.verdict == Verdict::Schedulable);
+                contended
+            }
             Ok(model) => model,
             Err(e) => {
                 errors += 1;
@@ -153,6 +232,10 @@ fn fuzzed_models_are_never_wrongly_schedulable() {
             }
         }
     }
-    println!("schedulable, unknown, not schedulable: {verdicts:?}; rejected: {errors}");
-    assert!(verdicts.iter().all(|n| *n > 3) && errors > 10, "{verdicts:?} {errors}");
+    println!(
+        "schedulable, unknown, not schedulable: {verdicts:?}; schedulable with waiting: {waiting}; \
+         rejected: {errors}"
+    );
+    let holds = verdicts.iter().all(|n| *n > 3) && errors > 10 && waiting > 3;
+    assert!(holds, "{verdicts:?} {errors} {waiting}");
 }

@@ -284,7 +284,51 @@ ticks = { any = 2400000 }
     let timed = text.replace("ticks = { any = 300000 }", "execution = '3 ms'");
     let error = front(&read_toml(&timed).unwrap(), &options).unwrap_err().to_string();
     assert!(error.contains("task 'a'") && error.contains("ticks"), "{error}");
+    let odd = text.replace("100000000, 200000000, 10000", "201500000");
+    let svg = front_svg(&front(&read_toml(&odd).unwrap(), &options).unwrap());
+    assert!(svg.contains(", 201.5 MHz"), "{svg}");
+    let without = text.replace("frequency_hz = 100000000\n", "");
+    let error = read_toml(&without).unwrap_err().to_string();
+    assert!(error.contains("frequencies_hz without frequency_hz"), "{error}");
     let slow = text.replace("[100000000, 200000000, 10000]", "[10000]");
     let error = front(&read_toml(&slow).unwrap(), &options).unwrap_err().to_string();
     assert!(error.contains("fits on no empty core"), "{error}");
+}
+
+/// A front has only points that the analysis proves, and an empty one has a reason.
+#[test]
+fn front_without_a_schedulable_point_has_a_reason() {
+    let text = "
+modes = ['x', 'y']
+[unit]
+cores = 1
+[[tasks]]
+name = 'a'
+period = '10 ms'
+execution = '1 ms'
+modes = ['x']
+[[tasks]]
+name = 'b'
+period = '20 ms'
+execution = '2 ms'
+modes = ['y']
+";
+    let options = PartitionOptions::default();
+    let of = |more: &str| front(&read_toml(&(text.to_owned() + more)).unwrap(), &options);
+    assert!(!of("").unwrap().is_empty());
+    for (more, what) in [
+        ("[[chains]]\nname = 'ab'\ntasks = ['a', 'b']\n", "chain 'ab'"),
+        ("[[chains]]\nname = 'aa'\ntasks = ['a']\nreaction_max = '1 us'\n", "chain 'aa'"),
+        (
+            "[[memories]]\nname = 'm'\nsize_bytes = 4\n[[labels]]\nname = 'l'\nmemory = 'm'\n\
+             size_bytes = 64\n",
+            "memory 'm'",
+        ),
+    ] {
+        let error = of(more).unwrap_err().to_string();
+        assert!(error.starts_with(what) && error.contains("no partition is proven"), "{error}");
+    }
+    let none = read_toml("[[tasks]]\nname = 'a'\n").unwrap();
+    let error = front(&none, &options).unwrap_err().to_string();
+    assert!(error.contains("no table [unit]"), "{error}");
 }

@@ -3,7 +3,7 @@
 use corebeat_verify::{
     Access, Activation, Chain, Communication, Core, Cost, Effect, Label, Latency, Memory, Model,
     Note, Policy, Preemption, Range, Runnable, Safety, Section, Task, UnitKind, Verdict, analyse,
-    read_amalthea, read_csv, read_toml, write_csv, write_toml,
+    contend, read_amalthea, read_csv, read_toml, write_csv, write_toml,
 };
 use proptest::prelude::*;
 
@@ -419,6 +419,136 @@ fn scheduler_of_several_cores_is_global() {
     }
 }
 
+/// Two tasks with a scheduler of two cores; `hardware` and `allocations` are further elements.
+fn two_cores(accesses: &str, modules: &str, allocations: &str) -> String {
+    let core = |n: u32| {
+        let access = |memory: u32| {
+            format!(
+                "<accessElements destination=\"M{memory}?type=Memory\">\
+                 <readLatency xsi:type=\"am:DiscreteValueConstant\" value=\"5\"/>\
+                 <writeLatency xsi:type=\"am:DiscreteValueConstant\" value=\"5\"/>\
+                 </accessElements>"
+            )
+        };
+        let accesses: String = accesses
+            .split_whitespace()
+            .filter_map(|pair| pair.strip_prefix(&format!("{n}-"))?.parse().ok())
+            .map(access)
+            .collect();
+        format!(
+            "<modules xsi:type=\"am:ProcessingUnit\" name=\"C{n}\" \
+             frequencyDomain=\"F?type=FrequencyDomain\">{accesses}</modules>"
+        )
+    };
+    let task = |n: &str, label: u32| {
+        format!(
+            "<tasks name=\"{n}\" stimuli=\"t?type=PeriodicStimulus\"><activityGraph>\
+             <items xsi:type=\"am:LabelAccess\" data=\"L{label}?type=Label\" access=\"read\"/>\
+             <items xsi:type=\"am:Ticks\"><default xsi:type=\"am:DiscreteValueConstant\" \
+             value=\"600000\"/></items></activityGraph></tasks>"
+        )
+    };
+    let label = |n: u32| format!("<labels name=\"L{n}\"><size value=\"4\" unit=\"B\"/></labels>");
+    let scheduler = |name: &str| {
+        format!(
+            "<taskSchedulers name=\"{name}\"><schedulingAlgorithm \
+             xsi:type=\"am:FixedPriorityPreemptive\"/></taskSchedulers>"
+        )
+    };
+    let cores = |name: &str, cores: &str| {
+        let cores = cores.split_whitespace().map(|c| format!("{c}?type=ProcessingUnit"));
+        format!(
+            "<schedulerAllocation scheduler=\"{name}?type=TaskScheduler\" responsibility=\"{}\"/>",
+            cores.collect::<Vec<_>>().join(" ")
+        )
+    };
+    let memory = |n: u32| {
+        let label = format!("abstractElement=\"L{n}?type=Label\"");
+        let mapping = format!("<memoryMapping {label} memory=\"M{n}?type=Memory\"/>");
+        (format!("<modules xsi:type=\"am:Memory\" name=\"M{n}\"/>"), mapping)
+    };
+    let ((m0, in0), (m1, in1)) = (memory(0), memory(1));
+    let schedulers: String = ["S", "P", "Q"].map(scheduler).concat();
+    let mapped = [cores("S", "C0 C1"), cores("P", "C0"), cores("Q", "C1")].concat();
+    amxmi(
+        "1.0.0",
+        &format!(
+            "<swModel>{}{}{}{}</swModel><hwModel><structures name=\"E\">{}{}{m0}{m1}{modules}\
+             </structures><domains xsi:type=\"am:FrequencyDomain\" name=\"F\"><defaultValue \
+             value=\"100\" unit=\"MHz\"/></domains></hwModel><osModel><operatingSystems \
+             name=\"os\">{schedulers}</operatingSystems></osModel><stimuliModel><stimuli \
+             xsi:type=\"am:PeriodicStimulus\" name=\"t\"><recurrence value=\"10\" unit=\"ms\"/>\
+             </stimuli></stimuliModel><mappingModel>{mapped}{allocations}{in0}{in1}</mappingModel>",
+            task("A", 0),
+            task("B", 1),
+            label(0),
+            label(1),
+            core(0),
+            core(1),
+        ),
+    )
+}
+
+fn allocation(task: &str, scheduler: &str, affinity: &str) -> String {
+    format!(
+        "<taskAllocation task=\"{task}?type=Task\" scheduler=\"{scheduler}?type=TaskScheduler\" \
+         affinity=\"{affinity}\"><schedulingParameters priority=\"1\"/></taskAllocation>"
+    )
+}
+
+/// Two cores that use different memories wait for each other at the connection between them.
+#[test]
+fn contention_does_not_remove_the_note_about_connections() {
+    let apart = [allocation("A", "P", ""), allocation("B", "Q", "")].concat();
+    let verdicts = |modules: &str| {
+        let model = read_amalthea(&two_cores("0-0 1-1", modules, &apart)).unwrap();
+        (analyse(&model).verdict, analyse(&contend(&model)).verdict)
+    };
+    assert_eq!(verdicts(""), (Verdict::Unknown, Verdict::Schedulable));
+    let bus = "<modules xsi:type=\"am:ConnectionHandler\" name=\"bus\"/>";
+    assert_eq!(verdicts(bus), (Verdict::Unknown, Verdict::Unknown));
+}
+
+/// Each core of a queue may run a task: a latency of one of them is not enough.
+#[test]
+fn latencies_of_all_cores_of_a_queue_are_required() {
+    let shared = [allocation("A", "S", ""), allocation("B", "S", "")].concat();
+    let notes = |accesses: &str| {
+        let notes = read_amalthea(&two_cores(accesses, "", &shared)).unwrap().notes;
+        notes.into_iter().filter(|n| n.what.contains("take an unknown time")).collect::<Vec<_>>()
+    };
+    assert_eq!(notes("0-0 0-1 1-0 1-1"), []);
+    let missing = notes("0-0 0-1 1-1");
+    assert_eq!(missing.iter().map(|n| n.task).collect::<Vec<_>>(), [Some(0)]);
+    assert!(missing[0].what.contains("core 'C1'"), "{missing:?}");
+}
+
+#[test]
+fn second_allocation_to_other_cores_is_rejected() {
+    let read = |first: &str, second: &str| {
+        let both = [allocation("A", first, ""), allocation("A", second, "")].concat();
+        read_amalthea(&two_cores("0-0 0-1 1-0 1-1", "", &(both + &allocation("B", "P", ""))))
+    };
+    for (first, second) in [("P", "Q"), ("Q", "S"), ("S", "Q"), ("P", "S")] {
+        let error = read(first, second).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("two allocations to different cores"), "{error}");
+    }
+    assert_eq!(read("P", "P").unwrap().tasks[0].core, Some(0));
+}
+
+#[test]
+fn affinity_to_all_cores_in_another_order_is_no_restriction() {
+    let affinity = "C1?type=ProcessingUnit C0?type=ProcessingUnit";
+    let both = [allocation("A", "S", affinity), allocation("B", "S", "")].concat();
+    let text = two_cores("0-0 0-1 1-0 1-1", "", &both);
+    let model = read_amalthea(&text).unwrap();
+    assert!(model.tasks.iter().all(|t| t.core == Some(0)), "{model:#?}");
+    let other = text.replace("am:FixedPriorityPreemptive", "am:Pfair");
+    let notes = read_amalthea(&other).unwrap().notes;
+    assert!(notes.iter().any(|n| n.what.contains("'Pfair' is not supported")), "{notes:#?}");
+    assert!(!notes.iter().any(|n| n.what.contains("shares cores")), "{notes:#?}");
+}
+
 fn range() -> impl Strategy<Value = Range> {
     (0..1u64 << 40, 0..1u64 << 40).prop_map(|(best, more)| Range { best, worst: best + more })
 }
@@ -545,7 +675,7 @@ fn any_model() -> impl Strategy<Value = Model> {
                 unit: Some(UnitKind {
                     cores: 2,
                     kind: odd.clone(),
-                    frequency_hz: None,
+                    frequency_hz: Some(5),
                     frequencies_hz: vec![5, 6],
                     idle_mw: 7,
                     core_mw: 8,

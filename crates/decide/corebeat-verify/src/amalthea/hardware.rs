@@ -55,7 +55,7 @@ impl Reader<'_> {
                     Effect::Pessimistic,
                     "Cache: every access of a label goes to its memory, in cache lines",
                 ),
-                "ConnectionHandler" => {}
+                "ConnectionHandler" => self.has_connections = true,
                 kind => {
                     let what = format!("module of kind {kind} is ignored");
                     self.repeat(unit.module, Effect::Optimistic, &what);

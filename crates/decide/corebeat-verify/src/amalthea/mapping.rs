@@ -5,7 +5,7 @@ use super::xml::Element;
 use super::{Reader, key};
 use crate::contention;
 use crate::error::Error;
-use crate::model::{Cost, Effect, Model, Policy, Section};
+use crate::model::{Cost, Effect, Latency, Model, Policy, Section};
 use std::collections::HashMap;
 
 /// Priorities of interrupt service routines begin here: every interrupt preempts every task.
@@ -125,13 +125,15 @@ impl Reader<'_> {
             true => scheduler.cores.clone(),
             false => affinity,
         };
+        let permitted = sorted(&permitted);
+        if !permitted.is_empty()
+            && self.allocated.insert(id, permitted.clone()).is_some_and(|other| other != permitted)
+        {
+            return Err(Error::new(place, "two allocations to different cores; keep one"));
+        }
         match permitted[..] {
             [core] => {
-                let task = &mut model.tasks[id];
-                if task.core.is_some_and(|other| other != core) {
-                    return Err(Error::new(place, "two allocations to different cores; keep one"));
-                }
-                task.core = Some(core);
+                model.tasks[id].core = Some(core);
                 self.pinned.push((id, core));
                 if let Some(policy) = scheduler.policy {
                     model.cores[core].policy = policy;
@@ -177,7 +179,9 @@ impl Reader<'_> {
             !is_other && (cluster.is_empty() || cluster == name)
         };
         let what = match scheduler.policy {
-            _ if permitted != scheduler.cores => {
+            // A limit of the scheduler states it.
+            None => return,
+            _ if permitted != sorted(&scheduler.cores) => {
                 "only some cores of its scheduler may run the task, which is not analysed"
             }
             Some(_) if !permitted.iter().all(|&c| same(c, permitted[0])) => {
@@ -253,30 +257,32 @@ impl Reader<'_> {
     /// Notes labels without the information for their access times, and sets critical sections.
     fn unmapped(&mut self, flows: &[Flow], model: &mut Model) {
         let has_latencies = !model.latencies.is_empty();
+        let homes = model.homes();
         for (id, flow) in flows.iter().enumerate() {
             let element = self.tasks[id];
             let Some(core) = model.tasks[id].core else { continue };
             let costs = model.tasks[id].runnables.iter().map(|&r| &model.runnables[r].cost);
             let accesses = costs.chain([&model.tasks[id].cost]).flat_map(|c| &c.accesses);
-            let is_known = |label: usize| {
-                let label = &model.labels[label];
-                let latency =
-                    |l: &&crate::model::Latency| l.core == core && Some(l.memory) == label.memory;
-                label.size_bytes.is_some() && model.latencies.iter().any(|l| latency(&l))
-            };
             let labels: Vec<usize> = accesses.map(|a| a.label).collect();
-            let unknown = labels.iter().copied().find(|&l| !is_known(l));
+            // Each core of the queue may run the task.
+            let permitted = || (0..homes.len()).filter(|&other| homes[other] == homes[core]);
+            let unknown = labels.iter().find_map(|&label| {
+                Some((label, permitted().find(|&core| !is_known(model, label, core))?))
+            });
             if has_latencies && model.cores.len() > 1 && !labels.is_empty() {
-                self.note(&element.place(), Effect::Optimistic, contention::NOTE, Some(id));
+                let notes = [contention::MEMORY_NOTE, contention::CONNECTION_NOTE];
+                for what in &notes[..1 + usize::from(self.has_connections)] {
+                    self.note(&element.place(), Effect::Optimistic, *what, Some(id));
+                }
             }
-            if let Some(label) = unknown.filter(|_| has_latencies) {
+            if let Some((label, core)) = unknown.filter(|_| has_latencies) {
                 let what = format!(
                     "accesses to label '{}' take an unknown time: its size, its memory or the \
                      latency from core '{}' is missing",
                     model.labels[label].name, model.cores[core].name
                 );
                 self.note(&element.place(), Effect::Optimistic, what, Some(id));
-            } else if let Some(label) = unknown {
+            } else if let Some((label, _)) = unknown {
                 let what = format!(
                     "accesses to labels such as '{}' take no time of their own: the model has no \
                      latencies",
@@ -285,14 +291,10 @@ impl Reader<'_> {
                 self.note(&element.place(), Effect::None, what, Some(id));
             }
             let of = |cost: &Cost| model.time(cost, &model.cores[core], Some(core));
-            let sections: Result<Vec<Section>, String> = flow
-                .sections
-                .iter()
-                .map(|(resource, cost)| {
-                    Ok(Section { resource: *resource, worst_ns: of(cost)?.worst })
-                })
-                .collect();
-            match sections {
+            let section = |(resource, cost): &(usize, Cost)| {
+                Ok(Section { resource: *resource, worst_ns: of(cost)?.worst })
+            };
+            match flow.sections.iter().map(section).collect::<Result<Vec<Section>, String>>() {
                 Ok(sections) => model.tasks[id].sections = sections,
                 Err(why) => {
                     let what = format!("critical sections of unknown length: {why}");
@@ -301,4 +303,19 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Cores in the order of their indices.
+fn sorted(cores: &[usize]) -> Vec<usize> {
+    let mut cores = cores.to_vec();
+    cores.sort_unstable();
+    cores.dedup();
+    cores
+}
+
+/// Whether the time of an access from a core to a label is known.
+fn is_known(model: &Model, label: usize, core: usize) -> bool {
+    let label = &model.labels[label];
+    let latency = |l: &Latency| l.core == core && Some(l.memory) == label.memory;
+    label.size_bytes.is_some() && model.latencies.iter().any(latency)
 }
