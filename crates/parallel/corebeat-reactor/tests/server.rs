@@ -331,6 +331,21 @@ fn wait_for_a_busy_server(config: Config) {
     server.stop(MINUTE);
 }
 
+/// A client without the rest of its request does not hold a server that stops.
+#[test]
+fn limits_close_connections_of_a_server_that_stops() {
+    let _alone = alone();
+    for config in combinations() {
+        let idle_timeout = Some(Duration::from_millis(40));
+        let (server, address) = start(&Config { idle_timeout, ..config }, || frames);
+        let mut half = connect(address);
+        half.write_all(&[2, 2, 2, 200, 7]).unwrap();
+        half.read_exact(&mut [0; 2]).unwrap();
+        server.stop(Duration::MAX);
+        assert_closed(&mut half);
+    }
+}
+
 #[test]
 fn limit_of_connections_delays_further_ones() {
     let _alone = alone();

@@ -10,6 +10,7 @@ use corebeat_probe::block;
 use corebeat_sync::cell::UnsafeCell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,6 +62,9 @@ struct State {
     /// connection is closed when the output has been sent.
     is_over: bool,
     patience: Patience,
+    /// Number of bytes that the peer had not received yet when output was left, or at the last
+    /// sweep after that.
+    unreceived: u32,
 }
 
 /// How the next sweep treats a connection whose time is over while its socket is ready.
@@ -102,6 +106,7 @@ impl Connection {
             lacks_memory: false,
             is_over: false,
             patience: Patience::Full,
+            unreceived: 0,
         };
         Connection {
             socket,
@@ -204,7 +209,8 @@ impl Connection {
 
     /// Keeps a connection open whose time is over, if the system has input or room for output that
     /// the server has not used since, because it was busy or stopped. A peer that causes readiness
-    /// without progress has one more turn. Returns false if the connection is to be closed.
+    /// without progress has one more turn. A peer that receives output too slowly for the system to
+    /// report room stays as well. Returns false if the connection is to be closed.
     ///
     /// # Safety
     ///
@@ -215,6 +221,11 @@ impl Connection {
         self.state.with_mut(|state| {
             // SAFETY: the turn excludes other users.
             let state = unsafe { &mut *state };
+            let unreceived = unreceived(&self.socket);
+            if interest.write && unreceived < state.unreceived {
+                state.unreceived = unreceived;
+                return true;
+            }
             let is_spared = state.patience != Patience::Over && is_ready(&self.socket, interest);
             if is_spared {
                 state.patience = Patience::Waits;
@@ -303,6 +314,7 @@ impl State {
         }
         self.sent += sent;
         if self.sent < self.output.len() {
+            self.unreceived = unreceived(&own.socket);
             return Ok(false);
         }
         (self.output, self.sent) = (Vec::new(), 0);
@@ -373,11 +385,22 @@ impl State {
             && sent < output.len()
         {
             self.output = output[sent..].to_vec();
+            self.unreceived = unreceived(&own.socket);
         }
         output.clear();
         output.shrink_to(OUTPUT_KEPT_MAX);
         result.map(drop).map_err(|_| End::Regular)
     }
+}
+
+/// Number of bytes in a socket that the peer has not received; `u32::MAX` where the system does not
+/// tell.
+fn unreceived(socket: &OwnedFd) -> u32 {
+    /// `TIOCOUTQ` of `asm-generic/ioctls.h`.
+    const OUTPUT_QUEUE: Opcode = 0x5411;
+    // SAFETY: this request writes an int.
+    let queue = unsafe { ioctl(socket, Getter::<OUTPUT_QUEUE, i32>::new()) };
+    queue.ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or(u32::MAX)
 }
 
 /// Returns whether a socket permits what its connection waits for. On an error it does not, and the
@@ -416,7 +439,7 @@ fn send(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     /// The handler closes the connection at the last read of a turn, and nothing more arrives.
@@ -446,5 +469,37 @@ mod tests {
         // SAFETY: this thread has the turn.
         let outcome = unsafe { connection.process(1, false, &mut scratch) };
         assert!(matches!(outcome, Outcome::Ended(End::Regular)));
+    }
+
+    /// The system reports room only when a third of the memory of a socket is free.
+    #[test]
+    fn peer_that_receives_slowly_is_spared() {
+        let (mut client, socket) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        client.write_all(b"x").unwrap();
+        let handler = |exchange: &mut Exchange<'_>| {
+            exchange.consume(1);
+            exchange.output().resize(4 << 20, 0);
+        };
+        let connection = Connection::new(socket.into(), Box::new(handler), 0);
+        let mut scratch = Scratch {
+            now_ms: 0,
+            has_progress: false,
+            input: vec![0; 1].into(),
+            output: Vec::new(),
+            meter: Arc::default(),
+        };
+        assert!(connection.turn.begin());
+        // SAFETY: this thread has the turn.
+        let mut process = || unsafe { connection.process(1, false, &mut scratch) };
+        assert!(matches!(process(), Outcome::Waits { interest: Interest::WRITE, .. }));
+        // SAFETY: as above.
+        let is_spared = || unsafe { connection.is_spared() };
+        assert!(!is_spared());
+        for _ in 0..2 {
+            client.read_exact(&mut vec![0; 40 << 10]).unwrap();
+            assert!(is_spared());
+            assert!(!is_spared());
+        }
     }
 }

@@ -611,22 +611,16 @@ impl Engine {
             if !connection.turn.try_begin() {
                 continue;
             }
-            if self.is_draining() {
-                // Closes the connection if no request is in progress.
-                self.process(&connection, scratch);
-                continue;
-            }
             // Another thread may have processed the connection since it was found late.
             let is_late = connection.is_late(now_ms, idle_ms, request_ms);
             // SAFETY: this thread has the turn.
-            if !is_late || unsafe { connection.is_spared() } {
-                // An event that came meanwhile is left to this turn.
-                if !connection.turn.end() {
-                    self.process(&connection, scratch);
-                }
-            } else {
+            if is_late && !unsafe { connection.is_spared() } {
                 self.count(&self.idle_closed);
                 self.close(&connection, End::Regular);
+            // Draining closes a connection without a request in progress. An event that came
+            // meanwhile is left to this turn.
+            } else if self.is_draining() || !connection.turn.end() {
+                self.process(&connection, scratch);
             }
         }
         self.end_if_done();
