@@ -161,7 +161,8 @@ impl<'a> Write<'a> {
 
     /// Writes the length of the frame.
     pub(crate) fn end(&mut self) {
-        let len = (self.bytes.len() - self.start - 4) as u32;
+        let len = u32::try_from(self.bytes.len() - self.start - 4);
+        let len = len.expect("the size of a record was checked");
         self.bytes[self.start..self.start + 4].copy_from_slice(&len.to_le_bytes());
     }
 }

@@ -20,6 +20,9 @@ pub const EAGER_BYTES: usize = 64 << 10;
 /// Size from which a message to a rank is followed by another one, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
 
+/// Most bytes of a value in a frame, without the elements of an array.
+const VALUE_BYTES: usize = 32;
+
 /// Bits of the number of a channel, of a field or of a feedback loop that count on one rank.
 const COUNT_BITS: u32 = 40;
 
@@ -305,44 +308,61 @@ impl Node {
     ///
     /// Returns the reason if a value cannot move to another rank.
     pub(crate) fn send_record(&self, to: u32, channel: u64, record: &Record) -> Result<(), String> {
-        let shares = self.shares(record)?;
+        let references = self.references(record)?;
         self.post(to, |bytes, shapes| {
             announce(bytes, shapes, record.shape());
             let mut frame = Write::new(bytes, Kind::Record);
             frame.u64(channel);
-            values(&mut frame, record, shares);
+            values(&mut frame, record, references);
             frame.end();
         });
         Ok(())
     }
 
-    /// Values of a record that are not sent as they are: their positions and what is sent.
-    fn shares(&self, record: &Record) -> Result<Vec<(usize, Share)>, String> {
-        let mut shares = Vec::new();
-        let mut size = 64;
-        for (i, (label, value)) in record.iter().enumerate() {
+    /// References for the fields of a record that do not move with it, with their positions. A
+    /// record that cannot move keeps all its weights, and no field is kept for it.
+    fn references(&self, record: &Record) -> Result<Vec<(usize, Reference)>, String> {
+        self.check(record)?;
+        let mut references = Vec::new();
+        for (i, value) in record.values().iter().enumerate() {
+            if let Some(absent) = Absent::of(value) {
+                let shared = absent.share().ok_or("the run ended before a field arrived")?;
+                let reference = match shared {
+                    Share::Reference(reference) => reference,
+                    // This rank is the owner of the copy.
+                    Share::Data(array) => self.hold(array),
+                };
+                references.push((i, reference));
+            } else if let Value::Array(array) = value
+                && array.bytes().len() > self.eager_bytes
+            {
+                references.push((i, self.hold(array.clone())));
+            }
+        }
+        Ok(references)
+    }
+
+    /// Returns the reason if a record cannot move to another rank.
+    fn check(&self, record: &Record) -> Result<(), String> {
+        let mut bytes = 64;
+        for (label, value) in record.iter() {
             match value {
                 Value::Tag(_) => {}
                 Value::Scalar(scalar) if scalar.element() != Element::Pointer => {}
                 Value::Array(array) if array.element() != Element::Pointer => {
-                    let bytes = array.bytes().len();
-                    if bytes > FRAME_MAX - 64 {
+                    let of_field = array.bytes().len();
+                    if of_field > FRAME_MAX - 64 {
                         return Err(format!(
-                            "{label} has {bytes} bytes, and a field that moves to another rank \
+                            "{label} has {of_field} bytes, and a field that moves to another rank \
                              has at most {}: divide it",
                             FRAME_MAX - 64
                         ));
                     }
-                    match bytes > self.eager_bytes {
-                        true => shares.push((i, Share::Reference(self.hold(array.clone())))),
-                        false => size += bytes,
+                    if of_field <= self.eager_bytes {
+                        bytes += of_field;
                     }
                 }
-                Value::Native(_) if Absent::of(value).is_some() => {
-                    let share = Absent::of(value).and_then(Absent::share);
-                    let share = share.ok_or("the run ended before the data of a field arrived")?;
-                    shares.push((i, share));
-                }
+                Value::Native(_) if Absent::of(value).is_some() => {}
                 Value::Native(native) => {
                     return Err(format!(
                         "{label} has the Rust type {}, which cannot move to another rank: \
@@ -357,14 +377,16 @@ impl Node {
                     ));
                 }
             }
+            // The value's form, or a reference.
+            bytes += VALUE_BYTES;
         }
-        if size > FRAME_MAX {
+        if bytes > FRAME_MAX {
             return Err(format!(
-                "the record has {size} bytes, and a record that moves to another rank has at \
+                "the record has {bytes} bytes, and a record that moves to another rank has at \
                  most {FRAME_MAX}: reduce the size from which fields move on demand"
             ));
         }
-        Ok(shares)
+        Ok(())
     }
 
     /// Keeps a field for a reference on another rank.
@@ -657,6 +679,14 @@ impl Node {
     }
 }
 
+/// The data of fields that were requested does not arrive any more.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let requests = self.requests.get_mut().unwrap_or_else(|e| e.into_inner());
+        requests.drain().for_each(|(_, absent)| absent.end());
+    }
+}
+
 /// Sends the labels of a shape, if the other rank does not have them.
 fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
     if !shapes.insert(shape.number()) {
@@ -670,24 +700,23 @@ fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
     frame.end();
 }
 
-/// Writes the shape and the values of a record.
-fn values(frame: &mut Write<'_>, record: &Record, shares: Vec<(usize, Share)>) {
+/// Writes the shape and the values of a record, or references to them.
+fn values(frame: &mut Write<'_>, record: &Record, references: Vec<(usize, Reference)>) {
     frame.u32(record.shape().number());
-    let mut shares = shares.into_iter().peekable();
+    let mut references = references.into_iter().peekable();
     for (i, value) in record.values().iter().enumerate() {
-        match shares.next_if(|(at, _)| *at == i) {
+        match references.next_if(|(at, _)| *at == i) {
             None => frame.value(value),
-            Some((_, Share::Reference(reference))) => frame.reference(reference),
-            Some((_, Share::Data(array))) => frame.value(&Value::Array(array)),
+            Some((_, reference)) => frame.reference(reference),
         }
     }
 }
 
-/// Bytes of a value.
+/// Most bytes of a value in a frame.
 fn size(value: &Value) -> usize {
     match value {
-        Value::Array(array) => array.bytes().len(),
-        _ => 16,
+        Value::Array(array) => array.bytes().len() + VALUE_BYTES,
+        _ => VALUE_BYTES,
     }
 }
 
@@ -748,5 +777,55 @@ impl Drop for Taken {
         if unread {
             self.node.credit(self.from, self.channel, u32::MAX);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::frames;
+    use super::*;
+
+    fn record(values: [Value; 3]) -> Record {
+        let field = |name| Label::new(label::Kind::Field, name).unwrap();
+        Record::from_pairs(["a", "m", "z"].map(field).into_iter().zip(values)).unwrap()
+    }
+
+    fn node() -> Arc<Node> {
+        Node::new((1, 3), 4, 8, false, || {})
+    }
+
+    const REFERENCE: Reference = Reference { owner: 0, field: 5, weight: 8 };
+
+    #[test]
+    fn record_that_cannot_move_keeps_no_field_and_its_weights() {
+        let node = node();
+        let large = || Value::bytes(&[7; 100]);
+        for refused in [Value::native(()), Value::bytes(&[0; 4])] {
+            let moves = refused.has_text();
+            for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+                let absent = Absent::value(&node, REFERENCE);
+                let values = [large(), absent, refused.clone()];
+                let sent = node.send_record(2, 9, &record(order.map(|i| values[i].clone())));
+                assert_eq!((sent.is_ok(), node.fields_held()), (moves, usize::from(moves)));
+                drop(values);
+                lock(&node.held).clear();
+                let released = frames(&node.take(0).unwrap()).remove(0);
+                let mut content = Bytes { bytes: &released[4 + 1 + 8..], from: 1 };
+                assert_eq!(content.u64().unwrap(), if moves { 4 } else { 8 });
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_has_arrived_moves_on_as_a_reference() {
+        let node = node();
+        let value = Absent::value(&node, REFERENCE);
+        let data = Value::bytes(&[7; 100]);
+        let Value::Array(array) = &data else { unreachable!("the value is an array") };
+        Absent::of(&value).unwrap().arrive(array.clone());
+        let record = record([value, Value::from(1), Value::from(2)]);
+        node.send_record(2, 9, &record).unwrap();
+        assert_eq!(node.fields_held(), 1);
+        assert!(node.take(2).unwrap().len() < 200);
     }
 }
