@@ -1,6 +1,7 @@
 //! The thread of MPI.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, Thread};
@@ -16,7 +17,7 @@ use crate::{Bell, Error, Exchange};
 
 /// Turns of the thread without a message before it sleeps.
 const IDLE_TURNS: u32 = 100;
-/// Shortest and longest sleep without a message.
+/// Bounds of a sleep without a message.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// Messages that are received before the thread sends again.
@@ -64,7 +65,14 @@ impl Ranks {
                 return drop(started.send(Err(Error::Start(why))));
             }
             drop(started.send(Ok((world.rank() as u32, world.size() as u32))));
-            follow(&world, &coming);
+            // MPI reads the messages under way until this rank has ended, also if it aborts.
+            let mut sending = VecDeque::new();
+            let followed = catch_unwind(AssertUnwindSafe(|| follow(&world, &coming, &mut sending)));
+            if followed.is_err() {
+                // The drop of the universe would wait for the other ranks, which wait for this one.
+                // The panic was reported.
+                world.abort(1);
+            }
             // The drop of the universe finalises MPI.
             drop(universe);
         });
@@ -169,14 +177,14 @@ impl Drop for Ranks {
 }
 
 /// Follows the orders until the end.
-fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>) {
+fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>, sending: &mut VecDeque<Sending>) {
     while let Ok(order) = orders.recv() {
         match order {
             Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
             Order::Exchange(node, report, begun) => {
                 // The caller waits.
                 let _ = begun.send(());
-                match exchange(world, &node, orders) {
+                match exchange(world, &node, orders, sending) {
                     Ok(Next::Orders) => {}
                     Ok(Next::Finish) => return,
                     Ok(Next::Abort(status)) => world.abort(status),
@@ -201,6 +209,38 @@ enum Next {
     Abort(i32),
 }
 
+/// Wait of the thread between two looks for messages: longer and longer without any.
+#[derive(Default)]
+struct Pause {
+    idle: u32,
+    sleep: Duration,
+}
+
+impl Pause {
+    fn wait(&mut self) {
+        if self.idle < IDLE_TURNS {
+            self.idle += 1;
+            thread::yield_now();
+        } else {
+            // A bell that rings meanwhile, or rang before, ends the sleep.
+            self.sleep = (self.sleep * 2).clamp(SLEEP_MIN, SLEEP_MAX);
+            thread::park_timeout(self.sleep);
+        }
+    }
+}
+
+/// Waits for a message of a rank without a busy loop: the sender may be compiling its boxes.
+fn receive(world: &SimpleCommunicator, from: i32) -> Vec<u8> {
+    let mut pause = Pause::default();
+    loop {
+        let process = world.process_at_rank(from);
+        if let Some(message) = process.immediate_matched_probe_with_tag(TAG) {
+            return message.matched_receive_vec().0;
+        }
+        pause.wait();
+    }
+}
+
 /// Compares the programs at rank 0.
 fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result<(), Error> {
     let mut mine = match program {
@@ -210,12 +250,12 @@ fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result
     let root = world.process_at_rank(0);
     if world.rank() > 0 {
         root.send(&mine[..]);
-        mine = root.receive_vec::<u8>().0;
+        mine = receive(world, 0);
         return if mine == b"+" { Ok(()) } else { Err(Error::Refused) };
     }
     let mut verdict = differs(0, &mine, &mine);
     for rank in 1..world.size() {
-        let (theirs, _) = world.process_at_rank(rank).receive_vec::<u8>();
+        let theirs = receive(world, rank);
         verdict = verdict.and_then(|()| differs(rank as u32, &mine, &theirs));
     }
     for rank in 1..world.size() {
@@ -253,8 +293,9 @@ impl Sending {
     fn new(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Sending {
         let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
         // SAFETY: the bytes do not move before the request is complete: the heap of a vector does
-        // not move with it, and `Sending` is dropped only when `is_complete` has returned true. The
-        // calling thread has initialised MPI.
+        // not move with it, and `exchange` drops a `Sending` only when `is_complete` has returned
+        // true. If an exchange ends early, the thread of MPI keeps the queue until it aborts the
+        // run. The calling thread has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
@@ -278,10 +319,10 @@ fn exchange(
     world: &SimpleCommunicator,
     node: &Arc<dyn Exchange>,
     orders: &Receiver<Order>,
+    sending: &mut VecDeque<Sending>,
 ) -> Result<Next, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
-    let mut sending: VecDeque<Sending> = VecDeque::new();
-    let (mut idle, mut sleep) = (0, SLEEP_MIN);
+    let mut pause = Pause::default();
     let mut next = Next::Orders;
     loop {
         match orders.try_recv() {
@@ -313,15 +354,10 @@ fn exchange(
                 .map_err(|why| Error::Message { rank, why })?;
             is_active = true;
         }
-        if is_active {
-            (idle, sleep) = (0, SLEEP_MIN);
-        } else if idle < IDLE_TURNS {
-            idle += 1;
-            thread::yield_now();
-        } else {
-            // A bell that rings meanwhile, or rang before, ends the sleep.
-            thread::park_timeout(sleep);
-            sleep = (sleep * 2).min(SLEEP_MAX);
+        // A large message advances only in calls of MPI.
+        if is_active || !sending.is_empty() {
+            pause = Pause::default();
         }
+        pause.wait();
     }
 }
