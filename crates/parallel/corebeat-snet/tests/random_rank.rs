@@ -70,12 +70,16 @@ fn transport(
 ) -> Result<(usize, usize), String> {
     let count = nodes.len();
     let mut under_way: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); count * count];
+    let mut has_ended = vec![false; count * count];
     let (mut messages, mut selected, mut planted) = (0, 0, 0);
     loop {
         for (pair, queue) in under_way.iter_mut().enumerate() {
             let (from, to) = (pair / count, pair % count);
             while let Some(bytes) = nodes[from].take(to as u32) {
                 for frame in rank::frames(&bytes) {
+                    if std::mem::replace(&mut has_ended[pair], rank::is_last(&frame)) {
+                        return Err(format!("rank {from} sends after its last message"));
+                    }
                     let mut copies = 1;
                     if let Some(plant) = plant
                         && (plant.selects)(&frame)

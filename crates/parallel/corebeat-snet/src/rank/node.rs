@@ -42,6 +42,7 @@ pub struct Node {
     channels: Mutex<Channels>,
     held: Mutex<HashMap<u64, Held>>,
     requests: Mutex<HashMap<u64, Arc<Absent>>>,
+    faults: Mutex<Waiting>,
     numbers: AtomicU64,
     context: OnceLock<(Weak<Context>, u32)>,
     /// Ranks that have sent their last message.
@@ -54,6 +55,8 @@ struct Outgoing {
     messages: VecDeque<Vec<u8>>,
     /// Shapes whose labels the other rank has.
     shapes: HashSet<u32>,
+    /// Whether the last message was written.
+    has_ended: bool,
 }
 
 /// State of the messages from another rank.
@@ -61,6 +64,8 @@ struct Outgoing {
 struct Incoming {
     /// Shapes by the number at the sender.
     shapes: HashMap<u32, Arc<Order>>,
+    /// Whether the last message has arrived.
+    has_ended: bool,
 }
 
 /// A shape of another rank, whose labels may have another order here.
@@ -80,6 +85,9 @@ struct Channels {
     server: Option<Writer<Request>>,
     /// Answers of the other ranks at the end: records in synchrocells.
     finished: Option<Writer<u64>>,
+    /// On rank 0, whether all other ranks have answered. A part that was requested too late may
+    /// still close its output.
+    has_ended: bool,
 }
 
 /// A field of this rank that other ranks refer to.
@@ -92,8 +100,29 @@ struct Held {
 /// Request to the server of a rank.
 pub(crate) enum Request {
     Open(Open, Reader<Message>),
-    /// A fault on another rank, and whether it has ended its task.
-    Fault(Fault, bool),
+    /// A fault on another rank, and its room, unless it has ended its task.
+    Fault(Fault, Option<Room>),
+}
+
+/// Room on rank 0 for a fault of another rank, which waits for it if it has reported as many faults
+/// as a channel has credits. The drop returns it.
+pub(crate) struct Room {
+    node: Arc<Node>,
+    from: u32,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.node.send(self.from, Kind::Room, &[]);
+    }
+}
+
+/// Faults of a rank that wait on rank 0.
+#[derive(Default)]
+struct Waiting {
+    count: u32,
+    /// Tasks that wait for room.
+    tasks: VecDeque<Writer<()>>,
 }
 
 /// Request for a part with a place.
@@ -151,6 +180,7 @@ impl Node {
             channels: Mutex::default(),
             held: Mutex::default(),
             requests: Mutex::default(),
+            faults: Mutex::default(),
             numbers: AtomicU64::new(0),
             context: OnceLock::new(),
             last: AtomicUsize::new(0),
@@ -232,20 +262,37 @@ impl Node {
     // Messages to other ranks.
 
     /// Returns the next bytes for a rank, if there are any.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of the rank is not less than the number of ranks.
     pub fn take(&self, to: u32) -> Option<Vec<u8>> {
         lock(&self.outgoing[to as usize]).messages.pop_front()
     }
 
-    /// Appends frames to the messages for a rank.
-    fn post<R>(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>) -> R) -> R {
+    /// Appends frames to the messages for a rank, before its last message. After it, the run has
+    /// ended on all ranks, and no rank needs a message.
+    fn post(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>)) {
+        self.post_or_end(to, false, write);
+    }
+
+    fn post_or_end(
+        &self,
+        to: u32,
+        is_last: bool,
+        write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>),
+    ) {
         let mut outgoing = lock(&self.outgoing[to as usize]);
-        let Outgoing { messages, shapes } = &mut *outgoing;
+        let Outgoing { messages, shapes, has_ended } = &mut *outgoing;
+        if std::mem::replace(has_ended, is_last || *has_ended) {
+            return;
+        }
         let was_empty = messages.is_empty();
         if messages.back().is_none_or(|bytes| bytes.len() >= MESSAGE_BYTES) {
             messages.push_back(Vec::new());
         }
         let last = messages.back_mut().expect("a message was added above");
-        let written = write(last, shapes);
+        write(last, shapes);
         if last.is_empty() {
             messages.pop_back();
         }
@@ -253,7 +300,6 @@ impl Node {
         if was_empty {
             (self.bell)();
         }
-        written
     }
 
     /// Writes a frame of numbers.
@@ -265,6 +311,13 @@ impl Node {
             }
             frame.end();
         });
+    }
+
+    /// Sends the last message to each other rank.
+    fn send_last(&self) {
+        for other in self.others() {
+            self.post_or_end(other, true, |bytes, _| Write::new(bytes, Kind::Last).end());
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + use<> {
@@ -436,8 +489,37 @@ impl Node {
         self.send(to, Kind::Credit, &[channel, credits.into()]);
     }
 
-    /// Reports a fault to rank 0.
+    /// Waits until rank 0 has room for a fault. Blocks the calling task or thread.
+    fn wait_for_room(&self) {
+        let mut faults = lock(&self.faults);
+        if faults.count < self.window {
+            faults.count += 1;
+            return;
+        }
+        let (writer, reader) = stream(1);
+        faults.tasks.push_back(self.end(writer));
+        drop(faults);
+        let _ = reader.signals("room for a fault on rank 0").read();
+    }
+
+    /// Passes the room of a fault on to the next task that waits for it.
+    fn return_room(&self) {
+        let mut faults = lock(&self.faults);
+        while let Some(mut task) = faults.tasks.pop_front() {
+            // A task that was cancelled does not read.
+            if task.try_write(()).is_ok() {
+                return;
+            }
+        }
+        faults.count = faults.count.saturating_sub(1);
+    }
+
+    /// Reports a fault to rank 0. Waits for room there, unless the fault has ended its task, which
+    /// may be unwinding.
     pub(crate) fn send_fault(&self, fault: &Fault, is_broken: bool) {
+        if !is_broken {
+            self.wait_for_room();
+        }
         let record = fault.record.as_ref().map(|record| {
             let pairs = record.iter().filter(|(_, value)| value.has_text());
             let pairs = pairs.map(|(label, value)| (label, value.clone()));
@@ -468,10 +550,16 @@ impl Node {
     pub(crate) fn finish(&self, answers: &mut Reader<u64>) -> u64 {
         self.others().for_each(|other| self.send(other, Kind::Finish, &[]));
         let kept = answers.take(self.size as usize - 1).sum();
-        let before = std::mem::take(&mut *lock(&self.channels));
+        let ended = Channels { has_ended: true, ..Channels::default() };
+        let before = std::mem::replace(&mut *lock(&self.channels), ended);
         drop(before);
-        self.others().for_each(|other| self.send(other, Kind::Last, &[]));
         kept
+    }
+
+    /// On rank 0, after [`finish`](Self::finish) and the end of its own tasks: ends the exchange of
+    /// messages.
+    pub(crate) fn end_exchange(&self) {
+        self.send_last();
     }
 
     /// On another rank, after the end of its tasks.
@@ -487,11 +575,18 @@ impl Node {
     /// # Errors
     ///
     /// Returns an error if the bytes are not valid, or are not in order. The run cannot continue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of the rank is not less than the number of ranks.
     pub fn receive(self: &Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), Corrupt> {
         let mut bytes = Bytes { bytes, from };
         let mut incoming = lock(&self.incoming[from as usize]);
-        while let Some((kind, content)) = bytes.frame()? {
-            self.frame(kind, content, &mut incoming)?;
+        while let Some((kind, mut content)) = bytes.frame()? {
+            self.frame(kind, &mut content, &mut incoming)?;
+            if !content.bytes.is_empty() {
+                return Err(content.corrupt("it is too long"));
+            }
         }
         Ok(())
     }
@@ -499,14 +594,14 @@ impl Node {
     fn frame(
         self: &Arc<Self>,
         kind: Kind,
-        mut content: Bytes<'_>,
+        content: &mut Bytes<'_>,
         incoming: &mut Incoming,
     ) -> Result<(), Corrupt> {
         let from = content.from;
         match kind {
             Kind::Record => {
                 let channel = content.u64()?;
-                let record = self.record(&mut content, incoming)?;
+                let record = self.record(content, incoming)?;
                 self.deliver(content, channel, Message::Record(record))
             }
             Kind::Mark => {
@@ -516,8 +611,13 @@ impl Node {
             }
             Kind::Close => {
                 let channel = content.u64()?;
-                let stream = lock(&self.channels).receiving.remove(&channel);
-                stream.map(drop).ok_or(content.corrupt("it closes an unknown channel"))
+                let mut channels = lock(&self.channels);
+                let (stream, has_ended) = (channels.receiving.remove(&channel), channels.has_ended);
+                drop(channels);
+                match stream.is_some() || has_ended {
+                    true => Ok(()),
+                    false => Err(content.corrupt("it closes an unknown channel")),
+                }
             }
             Kind::Credit => {
                 let (channel, credits) = (content.u64()?, content.u64()? as u32);
@@ -527,9 +627,13 @@ impl Node {
                 }
                 Ok(())
             }
-            Kind::Shape => define(&mut content, incoming),
+            Kind::Shape => define(content, incoming),
             Kind::Open => self.open_here(content),
             Kind::Fault => self.fault_from(content, incoming),
+            Kind::Room => {
+                self.return_room();
+                Ok(())
+            }
             Kind::Fetch => {
                 let (field, weight, request) = (content.u64()?, content.u64()?, content.u64()?);
                 let array = self.reduce(field, weight, from)?;
@@ -572,8 +676,11 @@ impl Node {
                 Ok(())
             }
             Kind::Last => {
+                if std::mem::replace(&mut incoming.has_ended, true) {
+                    return Err(content.corrupt("it is the last message for the second time"));
+                }
                 if from == 0 {
-                    self.others().for_each(|other| self.send(other, Kind::Last, &[]));
+                    self.send_last();
                 }
                 // Release: pairs with the acquire in `has_ended`, whose caller then observes the
                 // messages above.
@@ -584,13 +691,15 @@ impl Node {
     }
 
     /// Passes a message to the receiver of its channel.
-    fn deliver(&self, content: Bytes<'_>, channel: u64, message: Message) -> Result<(), Corrupt> {
-        if !content.bytes.is_empty() {
-            return Err(content.corrupt("it is too long"));
-        }
+    fn deliver(&self, content: &Bytes<'_>, channel: u64, message: Message) -> Result<(), Corrupt> {
         let mut channels = lock(&self.channels);
-        let stream = channels.receiving.get_mut(&channel);
-        let stream = stream.ok_or(content.corrupt("its channel is unknown"))?;
+        let has_ended = channels.has_ended;
+        let Some(stream) = channels.receiving.get_mut(&channel) else {
+            return match has_ended {
+                true => Ok(()),
+                false => Err(content.corrupt("its channel is unknown")),
+            };
+        };
         let written = stream.try_write(message);
         drop(channels);
         match written {
@@ -600,7 +709,7 @@ impl Node {
         }
     }
 
-    fn open_here(&self, mut content: Bytes<'_>) -> Result<(), Corrupt> {
+    fn open_here(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
         let parts = self.context.get().map_or(0, |(_, parts)| *parts);
         let count = content.count()?;
         let mut hops = VecDeque::new();
@@ -634,18 +743,23 @@ impl Node {
 
     fn fault_from(
         self: &Arc<Self>,
-        mut content: Bytes<'_>,
+        content: &mut Bytes<'_>,
         incoming: &mut Incoming,
     ) -> Result<(), Corrupt> {
         let is_broken = content.u8()? != 0;
         let (entity, message) = (content.text()?.into(), content.text()?.into());
         let record = match content.u8()? {
             0 => None,
-            _ => Some(self.record(&mut content, incoming)?),
+            _ => Some(self.record(content, incoming)?),
         };
-        if let Some(server) = &mut lock(&self.channels).server {
-            let _ = server.write(Request::Fault(Fault { entity, message, record }, is_broken));
-        }
+        let fault = Fault { entity, message, record };
+        // The fault of a task that has ended did not wait for room.
+        let room = (!is_broken).then(|| Room { node: self.clone(), from: content.from });
+        let refused = match &mut lock(&self.channels).server {
+            Some(server) => server.write(Request::Fault(fault, room)).err().map(|e| e.0),
+            None => Some(Request::Fault(fault, room)),
+        };
+        drop(refused);
         Ok(())
     }
 
