@@ -22,7 +22,7 @@
 //! # Model
 //!
 //! ```text
-//!   tasks --> node.take(to) --MPI_Isend--> [another rank] --MPI_Mrecv--> node.receive(from, ..)
+//!   tasks --> node.take(to) --MPI_Isend--> [another rank] --MPI_Imrecv-> node.receive(from, ..)
 //!     '--- bell ---> thread of MPI: looks for messages, and sleeps longer and longer without any
 //! ```
 //!
