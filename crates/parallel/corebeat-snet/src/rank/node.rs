@@ -609,16 +609,7 @@ impl Node {
                 let mark = if purpose == 0 { Mark::Group } else { Mark::Probe(number) };
                 self.deliver(content, channel, Message::Mark(mark))
             }
-            Kind::Close => {
-                let channel = content.u64()?;
-                let mut channels = lock(&self.channels);
-                let (stream, has_ended) = (channels.receiving.remove(&channel), channels.has_ended);
-                drop(channels);
-                match stream.is_some() || has_ended {
-                    true => Ok(()),
-                    false => Err(content.corrupt("it closes an unknown channel")),
-                }
-            }
+            Kind::Close => self.close_from(content),
             Kind::Credit => {
                 let (channel, credits) = (content.u64()?, content.u64()? as u32);
                 // A sender that has ended needs no credits.
@@ -644,15 +635,7 @@ impl Node {
                 });
                 Ok(())
             }
-            Kind::Data => {
-                let request = content.u64()?;
-                let absent = lock(&self.requests).remove(&request);
-                match (absent, content.value()?) {
-                    (Some(absent), Read::Value(Value::Array(array))) => absent.arrive(array),
-                    _ => return Err(content.corrupt("it has data that was not requested")),
-                }
-                Ok(())
-            }
+            Kind::Data => self.data_from(content),
             Kind::Release => {
                 let (field, weight) = (content.u64()?, content.u64()?);
                 self.reduce(field, weight, from).map(drop)
@@ -688,6 +671,27 @@ impl Node {
                 Ok(())
             }
         }
+    }
+
+    fn close_from(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        let channel = content.u64()?;
+        let mut channels = lock(&self.channels);
+        let (stream, has_ended) = (channels.receiving.remove(&channel), channels.has_ended);
+        drop(channels);
+        match stream.is_some() || has_ended {
+            true => Ok(()),
+            false => Err(content.corrupt("it closes an unknown channel")),
+        }
+    }
+
+    fn data_from(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        let request = content.u64()?;
+        let absent = lock(&self.requests).remove(&request);
+        match (absent, content.value()?) {
+            (Some(absent), Read::Value(Value::Array(array))) => absent.arrive(array),
+            _ => return Err(content.corrupt("it has data that was not requested")),
+        }
+        Ok(())
     }
 
     /// Passes a message to the receiver of its channel.
