@@ -3,6 +3,7 @@
 use crate::workspace::{Workspace, cargo, files};
 use crate::{book, citation, effect, map, python, remaining, style, vm};
 use rustix::process::getpriority_process;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -170,11 +171,14 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
 
 /// Checks the networks on several ranks, whose feature needs an MPI library.
 fn mpi(_: &Workspace) -> Result<Outcome, String> {
+    let packages = "install openmpi-bin, libopenmpi-dev and libclang-dev";
     for tool in ["mpirun", "mpicc"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            let packages = "install openmpi-bin, libopenmpi-dev and libclang-dev";
             return Ok(Outcome::Skipped(format!("{tool} does not start: {packages}")));
         }
+    }
+    if !has_libclang() {
+        return Ok(Outcome::Skipped(format!("there is no libclang.so: {packages}")));
     }
     let crates = ["-p", "corebeat-mpi", "-p", "corebeat-command-net", "-p", "corebeat-cli"];
     let rules = ["--features", "mpi", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -184,6 +188,43 @@ fn mpi(_: &Workspace) -> Result<Outcome, String> {
     step(&["test", "-p", "corebeat-cli", "--features", "mpi", "--test", "mpi"], &[])
 }
 
+/// Whether the library libclang, which reads the headers of MPI, is where its user clang-sys looks
+/// for it.
+fn has_libclang() -> bool {
+    if let Some(path) = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from)
+        && (is_libclang(&path) && path.is_file() || holds_libclang(&path, 0))
+    {
+        return true;
+    }
+    let asked = Command::new("llvm-config").arg("--libdir").output();
+    let folder = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    folder.is_some_and(|folder| holds_libclang(Path::new(folder.trim()), 0))
+        || ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"]
+            .iter()
+            .any(|folder| holds_libclang(Path::new(folder), 2))
+}
+
+/// Whether the folder, or a folder in it up to this depth, has the library.
+fn holds_libclang(folder: &Path, depth: u32) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        // A link may end at a file that was removed.
+        is_libclang(&path) && path.exists() || depth > 0 && holds_libclang(&path, depth - 1)
+    })
+}
+
+/// Whether a file has a name of the library: `libclang.so`, `libclang-14.so.1`. The C++ interface
+/// `libclang-cpp.so` comes with the compiler and is another library.
+fn is_libclang(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(rest) = name.strip_prefix("libclang") else { return false };
+    let (version, suffix) = rest.split_once(".so").unwrap_or(("no library", ""));
+    let is_version = version.is_empty()
+        || version.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+    is_version && (suffix.is_empty() || suffix.starts_with('.'))
+}
+
 /// Runs the loom models: unit tests with `loom` in their name.
 fn loom(workspace: &Workspace) -> Result<Outcome, String> {
     run_models(workspace, &[])
@@ -191,7 +232,7 @@ fn loom(workspace: &Workspace) -> Result<Outcome, String> {
 
 /// As [`loom`], with additional environment variables.
 pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result<Outcome, String> {
-    let has_models = |source: &std::path::PathBuf| {
+    let has_models = |source: &PathBuf| {
         std::fs::read_to_string(source).is_ok_and(|text| {
             ["loom::model", "fault::model", "fault::check"].iter().any(|model| text.contains(model))
         })
@@ -241,6 +282,17 @@ fn miri(workspace: &Workspace) -> Result<Outcome, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn library_of_the_compiler_is_not_taken_for_libclang() {
+        for name in ["libclang.so", "libclang.so.1", "libclang-14.so", "libclang-14.so.14.0.6"] {
+            assert!(is_libclang(&Path::new("/usr/lib/llvm-14/lib").join(name)), "{name}");
+        }
+        for name in ["libclang-cpp.so.14", "libclang-cpp.so", "libclang.a", "libclangAST.so", "so"]
+        {
+            assert!(!is_libclang(&Path::new("/usr/lib/llvm-14/lib").join(name)), "{name}");
+        }
+    }
 
     #[test]
     fn texts_of_this_workspace_keep_the_rules() {

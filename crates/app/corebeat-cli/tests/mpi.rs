@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const COREBEAT: &str = env!("CARGO_BIN_EXE_corebeat");
@@ -88,14 +89,17 @@ impl Place {
     fn run_of(&self, (program, input): &(PathBuf, PathBuf)) -> Vec<String> {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let boxes = text(&self.folder.path().join("boxes.so"));
-        let run = ["timeout", LIMIT_S, COREBEAT, "net", "run"].map(str::to_owned);
+        let run = [COREBEAT, "net", "run"].map(str::to_owned);
         let files = [text(program), "-b".into(), boxes, "-i".into(), text(input)];
         [&run[..], &files, &["-w".into(), "2".into()]].concat()
     }
 
     fn mpirun(&self, ranks: usize, run: &[String]) -> Output {
         let mut command = Command::new("timeout");
-        command.args([LIMIT_S, "mpirun"]).args(self.options).args(["-n", &ranks.to_string()]);
+        command
+            .args(["-k", "10", LIMIT_S, "mpirun"])
+            .args(self.options)
+            .args(["-n", &ranks.to_string()]);
         command.args(run).stdin(Stdio::null()).env("TMPDIR", self.folder.path());
         command.output().unwrap()
     }
@@ -130,7 +134,8 @@ fn compare(name: &str, net: &str, input: &[String], is_ordered: bool, more: &[&s
     };
     let files = place.files(name, net, input);
     let mut run = place.run_of(&files);
-    let alone = Command::new(&run[0]).args(&run[1..]).stdin(Stdio::null()).output().unwrap();
+    let mut alone = Command::new("timeout");
+    let alone = alone.arg(LIMIT_S).args(&run).stdin(Stdio::null()).output().unwrap();
     assert!(alone.status.success(), "{}", errors(&alone));
     run.extend(more.iter().map(|option| (*option).to_owned()));
     let expected = lines(&alone);
@@ -239,6 +244,11 @@ fn failing(name: &str, net: &str, ranks: usize) -> Option<(Output, String)> {
     assert!(!output.status.success());
     assert_ne!(output.status.code(), Some(124), "{name} hangs: {}", errors(&output));
     let program = files.0.to_str().unwrap();
+    // Processes that were killed end after the end of `mpirun`.
+    let until = Instant::now() + Duration::from_secs(60);
+    while !remaining(Path::new(program)).is_empty() && Instant::now() < until {
+        std::thread::yield_now();
+    }
     assert_eq!(remaining(Path::new(program)), Vec::<String>::new(), "processes remain");
     let messages = errors(&output);
     Some((output, messages))
@@ -285,6 +295,36 @@ fn ranks_with_different_programs_do_not_run() {
     let line = "corebeat: rank 1: has another program";
     assert!(errors(&output).lines().any(|l| l.starts_with(line)), "{}", errors(&output));
     assert_eq!(lines(&output), Vec::<String>::new());
+}
+
+#[test]
+fn ranks_with_different_options_do_not_run() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let run = place.run_of(&place.files("options", "plus @ 1", &x(3)));
+    let other = ["--capacity", "1"].map(str::to_owned);
+    let both = [&run[..], &[":".into(), "-n".into(), "1".into()], &run[..], &other].concat();
+    let output = place.mpirun(1, &both);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let line = "corebeat: rank 1: has another value of --capacity than rank 0";
+    assert!(errors(&output).lines().any(|l| l.starts_with(line)), "{}", errors(&output));
+}
+
+#[test]
+fn program_from_standard_input_is_refused() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let mut run = place.run_of(&place.files("piped", "plus @ 1", &x(3)));
+    let program = run.iter_mut().find(|argument| argument.ends_with(".snet"));
+    *program.unwrap() = "-".into();
+    let output = place.mpirun(2, &run);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    let lines = errors(&output);
+    assert_eq!(lines.lines().filter(|line| line.contains("name a file")).count(), 1, "{lines}");
 }
 
 #[test]

@@ -500,11 +500,24 @@ impl How {
         self.eager.unwrap_or(corebeat_snet::rank::EAGER_BYTES)
     }
 
-    /// Names and digests of the files that all ranks must have.
+    /// Names and digests of the files, and values of the options, that all ranks must have.
     pub(crate) fn digests(&self, which: &Which) -> Result<crate::team::Digests, Failure> {
-        let program = (!which.is_standard_input()).then(|| ("program", which.file()));
         let boxes = self.boxes.iter().map(|path| ("file of boxes", path.as_path()));
-        crate::team::digests(program.into_iter().chain(boxes))
+        let mut made = crate::team::digests([("program", which.file())].into_iter().chain(boxes))?;
+        made.push(("value of --capacity".into(), self.window().into()));
+        made.push(("value of --eager".into(), self.eager_bytes() as u64));
+        Ok(made)
+    }
+
+    /// Requires a file with the program: only rank 0 has the standard input of `mpirun`.
+    pub(crate) fn require_program_in_file(&self, which: &Which) -> Result<(), Failure> {
+        match which.is_standard_input() {
+            false => Ok(()),
+            true => Err(Failure::usage(
+                "on several ranks, each rank reads the program, and only rank 0 has the standard \
+                 input; name a file",
+            )),
+        }
     }
 
     /// Runs the parts of a network that are placed on this rank, which is not rank 0.

@@ -25,9 +25,12 @@ pub(crate) fn main(options: Options) -> Done {
     if let Some(team) = crate::team::Team::join(&how)? {
         return team.run(&which, &how, to);
     }
+    // One rank has all fields, so that `--eager` has no effect there.
     #[cfg(not(feature = "mpi"))]
-    corebeat_mpi::require_alone().map_err(Failure::usage)?;
-    how.require_alone()?;
+    {
+        corebeat_mpi::require_alone().map_err(Failure::usage)?;
+        how.require_alone()?;
+    }
     how.require_distinct(&which, &to, None)?;
     how.start(&which, to, None, Reporter::plain())?.write()
 }

@@ -113,7 +113,8 @@ impl Team {
     fn run_parts(&self, which: &Which, how: &How, to: To) -> Result<ExitCode, Ended> {
         let first = match self.is_first() {
             true => {
-                let distinct = how.require_distinct(which, &to, None);
+                let in_file = how.require_program_in_file(which);
+                let distinct = in_file.and_then(|()| how.require_distinct(which, &to, None));
                 let fit = distinct.and_then(|()| how.require_observers_on_standard_error());
                 fit.and_then(|()| how.load(which, true)).map(Some)
             }
@@ -155,7 +156,7 @@ enum Ended {
     Alone(Failure),
 }
 
-/// Digests of this program, its version, and these files.
+/// Digests of this binary and of these files.
 pub(crate) fn digests<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a Path)>,
 ) -> Result<Digests, Failure> {

@@ -22,7 +22,7 @@
 //! # Model
 //!
 //! ```text
-//!   tasks --> node.take(to) --MPI_Isend--> [another rank] --MPI_Mrecv--> node.receive(from, ..)
+//!   tasks --> node.take(to) --MPI_Isend--> [another rank] --MPI_Imrecv-> node.receive(from, ..)
 //!     '--- bell ---> thread of MPI: looks for messages, and sleeps longer and longer without any
 //! ```
 //!
@@ -40,7 +40,8 @@
 //! # Failure
 //!
 //! [`Error`] is the error type. A message that the receiver refuses ends the whole run by
-//! `MPI_Abort`, after a report. If a rank dies, the starter of the run (`mpirun`, `srun`) ends the
+//! `MPI_Abort`, after a report, and so does a panic in an [`Exchange`]
+//! (`panic_of_a_receiver_ends_the_run`). If a rank dies, the starter of the run (`mpirun`) ends the
 //! others and names the rank. A process that ends without `Ranks::finish` ends the run by
 //! `MPI_Abort`, too.
 //!

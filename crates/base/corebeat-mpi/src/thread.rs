@@ -1,6 +1,7 @@
 //! The thread of MPI.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, Thread};
@@ -8,19 +9,20 @@ use std::time::Duration;
 
 use mpi::Threading;
 use mpi::ffi;
-use mpi::point_to_point::MatchedReceiveVec;
+use mpi::point_to_point::{MatchedReceiveVec, Message};
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{AsRaw, Communicator, Destination, Equivalence, Source};
+use mpi::traits::{AsRaw, AsRawMut, Communicator, Destination, Equivalence, Source};
 
 use crate::{Bell, Error, Exchange};
 
 /// Turns of the thread without a message before it sleeps.
 const IDLE_TURNS: u32 = 100;
-/// Shortest and longest sleep without a message.
+/// Bounds of a sleep without a message.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// Messages that are received before the thread sends again.
-const RECEIVED_MAX: usize = 64;
+/// Messages that are received together, and their bytes before a further one.
+const RECEIVING_MAX: usize = 64;
+const RECEIVING_BYTES_MAX: usize = 16 << 20;
 /// Tag of the messages of an exchange.
 const TAG: i32 = 0;
 
@@ -64,7 +66,15 @@ impl Ranks {
                 return drop(started.send(Err(Error::Start(why))));
             }
             drop(started.send(Ok((world.rank() as u32, world.size() as u32))));
-            follow(&world, &coming);
+            // MPI uses the messages under way until this rank has ended, also if it aborts.
+            let mut under_way = UnderWay::default();
+            let follow = || follow(&world, &coming, &mut under_way);
+            let followed = catch_unwind(AssertUnwindSafe(follow));
+            if followed.is_err() {
+                // The drop of the universe would wait for the other ranks, which wait for this one.
+                // The panic was reported.
+                world.abort(1);
+            }
             // The drop of the universe finalises MPI.
             drop(universe);
         });
@@ -169,14 +179,14 @@ impl Drop for Ranks {
 }
 
 /// Follows the orders until the end.
-fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>) {
+fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>, under_way: &mut UnderWay) {
     while let Ok(order) = orders.recv() {
         match order {
             Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
             Order::Exchange(node, report, begun) => {
                 // The caller waits.
                 let _ = begun.send(());
-                match exchange(world, &node, orders) {
+                match exchange(world, &node, orders, under_way) {
                     Ok(Next::Orders) => {}
                     Ok(Next::Finish) => return,
                     Ok(Next::Abort(status)) => world.abort(status),
@@ -201,6 +211,38 @@ enum Next {
     Abort(i32),
 }
 
+/// Wait of the thread between two looks for messages: longer and longer without any.
+#[derive(Default)]
+struct Pause {
+    idle: u32,
+    sleep: Duration,
+}
+
+impl Pause {
+    fn wait(&mut self) {
+        if self.idle < IDLE_TURNS {
+            self.idle += 1;
+            thread::yield_now();
+        } else {
+            // A bell that rings meanwhile, or rang before, ends the sleep.
+            self.sleep = (self.sleep * 2).clamp(SLEEP_MIN, SLEEP_MAX);
+            thread::park_timeout(self.sleep);
+        }
+    }
+}
+
+/// Waits for a message of a rank without a busy loop: the sender may be compiling its boxes.
+fn receive(world: &SimpleCommunicator, from: i32) -> Vec<u8> {
+    let mut pause = Pause::default();
+    loop {
+        let process = world.process_at_rank(from);
+        if let Some(message) = process.immediate_matched_probe_with_tag(TAG) {
+            return message.matched_receive_vec().0;
+        }
+        pause.wait();
+    }
+}
+
 /// Compares the programs at rank 0.
 fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result<(), Error> {
     let mut mine = match program {
@@ -210,12 +252,12 @@ fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result
     let root = world.process_at_rank(0);
     if world.rank() > 0 {
         root.send(&mine[..]);
-        mine = root.receive_vec::<u8>().0;
+        mine = receive(world, 0);
         return if mine == b"+" { Ok(()) } else { Err(Error::Refused) };
     }
     let mut verdict = differs(0, &mine, &mine);
     for rank in 1..world.size() {
-        let (theirs, _) = world.process_at_rank(rank).receive_vec::<u8>();
+        let theirs = receive(world, rank);
         verdict = verdict.and_then(|()| differs(rank as u32, &mine, &theirs));
     }
     for rank in 1..world.size() {
@@ -243,18 +285,26 @@ fn differs(rank: u32, mine: &[u8], theirs: &[u8]) -> Result<(), Error> {
     Err(Error::Rank { rank, why })
 }
 
-/// A message under way. MPI reads the bytes until the request is complete.
-struct Sending {
-    request: ffi::MPI_Request,
-    _bytes: Vec<u8>,
+/// Messages under way. `exchange` removes a message only when it is complete, and if an exchange
+/// ends early, the thread of MPI keeps the others until it aborts the run.
+#[derive(Default)]
+struct UnderWay {
+    sending: VecDeque<Transfer>,
+    /// With their senders, in the order of each sender.
+    receiving: VecDeque<(u32, Transfer)>,
 }
 
-impl Sending {
-    fn new(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Sending {
+/// A message under way. MPI reads or writes the bytes until the request is complete.
+struct Transfer {
+    request: ffi::MPI_Request,
+    bytes: Vec<u8>,
+}
+
+impl Transfer {
+    fn send(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Transfer {
         let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
         // SAFETY: the bytes do not move before the request is complete: the heap of a vector does
-        // not move with it, and `Sending` is dropped only when `is_complete` has returned true. The
-        // calling thread has initialised MPI.
+        // not move with it, and `UnderWay` keeps it. The calling thread has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
@@ -262,7 +312,21 @@ impl Sending {
             ffi::MPI_Isend(data, count, datatype, to, TAG, world.as_raw(), &mut request);
             request
         };
-        Sending { request, _bytes: bytes }
+        Transfer { request, bytes }
+    }
+
+    fn receive(mut message: Message, count: i32) -> Transfer {
+        let mut bytes = vec![0; count as usize];
+        // SAFETY: as in `send`. The vector has `count` bytes, and nothing uses them before the
+        // request is complete.
+        let request = unsafe {
+            let mut request = std::mem::zeroed();
+            let datatype = u8::equivalent_datatype().as_raw();
+            let data = bytes.as_mut_ptr().cast();
+            ffi::MPI_Imrecv(data, count, datatype, message.as_raw_mut(), &mut request);
+            request
+        };
+        Transfer { request, bytes }
     }
 
     fn is_complete(&mut self) -> bool {
@@ -278,10 +342,11 @@ fn exchange(
     world: &SimpleCommunicator,
     node: &Arc<dyn Exchange>,
     orders: &Receiver<Order>,
+    under_way: &mut UnderWay,
 ) -> Result<Next, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
-    let mut sending: VecDeque<Sending> = VecDeque::new();
-    let (mut idle, mut sleep) = (0, SLEEP_MIN);
+    let UnderWay { sending, receiving } = under_way;
+    let mut pause = Pause::default();
     let mut next = Next::Orders;
     loop {
         match orders.try_recv() {
@@ -295,33 +360,54 @@ fn exchange(
         let mut is_active = false;
         for to in (0..size).filter(|to| *to != rank) {
             while let Some(bytes) = node.take(to) {
-                sending.push_back(Sending::new(world, to, bytes));
+                sending.push_back(Transfer::send(world, to, bytes));
                 is_active = true;
             }
         }
         sending.retain_mut(|sending| !sending.is_complete());
-        if has_ended && !is_active && sending.is_empty() {
+        if has_ended && !is_active && sending.is_empty() && receiving.is_empty() {
             return Ok(next);
         }
-        for _ in 0..RECEIVED_MAX {
-            let Some(message) = world.any_process().immediate_matched_probe_with_tag(TAG) else {
-                break;
-            };
-            let (bytes, status) = message.matched_receive_vec::<u8>();
-            node.clone()
-                .receive(status.source_rank() as u32, &bytes)
-                .map_err(|why| Error::Message { rank, why })?;
+        is_active |= receive_all(world, receiving, |from, bytes| {
+            node.clone().receive(from, bytes).map_err(|why| Error::Message { rank, why })
+        })?;
+        // A large message advances only in calls of MPI.
+        if is_active || !sending.is_empty() || !receiving.is_empty() {
+            pause = Pause::default();
+        }
+        pause.wait();
+    }
+}
+
+/// Begins to receive the next messages, and passes those on that have arrived, in the order of each
+/// sender. Returns whether there was a message.
+fn receive_all(
+    world: &SimpleCommunicator,
+    receiving: &mut VecDeque<(u32, Transfer)>,
+    mut receive: impl FnMut(u32, &[u8]) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    let mut is_active = false;
+    let mut coming: usize = receiving.iter().map(|(_, transfer)| transfer.bytes.len()).sum();
+    while receiving.len() < RECEIVING_MAX
+        && coming < RECEIVING_BYTES_MAX
+        && let Some((message, status)) = world.any_process().immediate_matched_probe_with_tag(TAG)
+    {
+        let count = status.count(u8::equivalent_datatype());
+        coming += count as usize;
+        receiving.push_back((status.source_rank() as u32, Transfer::receive(message, count)));
+        is_active = true;
+    }
+    // Senders whose first message has not arrived.
+    let mut late: Vec<u32> = Vec::new();
+    let mut at = 0;
+    while let Some((from, transfer)) = receiving.get_mut(at) {
+        if late.contains(from) || !transfer.is_complete() {
+            late.push(*from);
+            at += 1;
+        } else if let Some((from, transfer)) = receiving.remove(at) {
+            receive(from, &transfer.bytes)?;
             is_active = true;
         }
-        if is_active {
-            (idle, sleep) = (0, SLEEP_MIN);
-        } else if idle < IDLE_TURNS {
-            idle += 1;
-            thread::yield_now();
-        } else {
-            // A bell that rings meanwhile, or rang before, ends the sleep.
-            thread::park_timeout(sleep);
-            sleep = (sleep * 2).min(SLEEP_MAX);
-        }
     }
+    Ok(is_active)
 }

@@ -4,7 +4,7 @@
 
 use corebeat_mpi::{Bell, Error, Exchange, Ranks, expected};
 use std::collections::VecDeque;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,9 +13,19 @@ fn on_ranks(test: &str, ranks: usize) -> bool {
     if expected() > 1 {
         return true;
     }
+    if let Some((output, texts)) = start(test, ranks) {
+        assert!(output.status.success(), "{texts}");
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(out.matches("1 passed").count(), ranks, "{texts}");
+    }
+    false
+}
+
+/// Runs this test on several ranks. Returns its output, also as a text, if there is an `mpirun`.
+fn start(test: &str, ranks: usize) -> Option<(Output, String)> {
     let Ok(version) = Command::new("mpirun").arg("--version").output() else {
         println!("skipped: mpirun is not installed");
-        return false;
+        return None;
     };
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let mut mpirun = Command::new("timeout");
@@ -25,11 +35,9 @@ fn on_ranks(test: &str, ranks: usize) -> bool {
     }
     mpirun.args(["-n", &ranks.to_string()]).arg(std::env::current_exe().unwrap());
     let output = mpirun.args(["--exact", test, "--nocapture"]).output().unwrap();
-    let [out, err] =
-        [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned());
-    assert!(output.status.success(), "{out}\n{err}");
-    assert_eq!(out.matches("1 passed").count(), ranks, "{out}\n{err}");
-    false
+    let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
+    let texts = format!("{out}\n{err}");
+    Some((output, texts))
 }
 
 /// Sends numbered messages to each other rank, and counts those that it receives.
@@ -123,5 +131,40 @@ fn ranks_with_different_programs_disagree() {
     let more = if rank == 1 { Ok(Vec::new()) } else { parts(1) };
     refused(more, of_first(1, "has another number of files than rank 0"));
     ranks.agree(parts(3)).unwrap();
+    ranks.finish().unwrap();
+}
+
+/// Panics at the first message.
+struct Panics(Arc<Numbered>);
+
+impl Exchange for Panics {
+    fn take(&self, to: u32) -> Option<Vec<u8>> {
+        self.0.take(to)
+    }
+
+    fn receive(self: Arc<Self>, from: u32, _: &[u8]) -> Result<(), String> {
+        panic!("a planted panic at a message from rank {from}")
+    }
+
+    fn has_ended(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn panic_of_a_receiver_ends_the_run() {
+    let test = "panic_of_a_receiver_ends_the_run";
+    if expected() == 1 {
+        if let Some((output, texts)) = start(test, 3) {
+            // `timeout` would have the status 124.
+            assert_eq!(output.status.code(), Some(1), "{texts}");
+            assert!(texts.contains("a planted panic at a message"), "{texts}");
+        }
+        return;
+    }
+    let ranks = Ranks::start().unwrap();
+    let node = Numbered::new(ranks.rank() as usize, ranks.size() as usize, 150);
+    let node: Arc<dyn Exchange> = if ranks.rank() == 1 { Arc::new(Panics(node)) } else { node };
+    ranks.exchange(node, |why| panic!("{why}")).unwrap();
     ranks.finish().unwrap();
 }

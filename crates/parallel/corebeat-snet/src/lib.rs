@@ -91,7 +91,9 @@
 //!    which a delivery checks; and after the run, no rank keeps a field for another
 //!    (`random_confluent_network_on_ranks_equals_the_interpreter`,
 //!    `random_ordered_network_on_ranks_outputs_the_same_sequence`,
-//!    `random_merging_network_on_ranks_neither_loses_nor_duplicates`). Lost and doubled messages
+//!    `random_merging_network_on_ranks_neither_loses_nor_duplicates`), also if the run is stopped
+//!    (`random_network_that_ends_early_ends_on_all_ranks_and_frees_all_fields`) or a record cannot
+//!    move (`record_that_cannot_move_keeps_no_field_and_its_weights`). Lost and doubled messages
 //!    are detected (`lost_and_doubled_messages_are_detected`).
 //!
 //! # Failure

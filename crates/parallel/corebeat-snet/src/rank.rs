@@ -16,14 +16,15 @@
 //! - A **channel** carries the records of one stream, in order. Its number is unique in the run.
 //!   The sender has **credits**: each record or barrier costs one, and the receiver returns it when
 //!   the next part has taken the message. Therefore at most [`Node::window`] messages of a channel
-//!   wait on the receiver's rank, and a delivery never blocks.
+//!   wait on the receiver's rank, and a delivery never blocks. The same number of **faults** of a
+//!   rank wait on rank 0 at most, which returns the room of each.
 //! - **Opening**: the rank that builds a part with a place sends a request to the place, with the
 //!   number of the part, a channel for its input, and a channel for its output. Parts in series on
 //!   different ranks are opened in one chain, and their records do not return in between.
 //! - **End**: a dropped end of a line closes its channel, and the close follows the last record.
 //!   So the end of the input reaches each part after all of its records, as on one rank. When the
 //!   output of rank 0 has ended, rank 0 asks the others to finish; each answers when its tasks have
-//!   ended; then each rank sends its last message to each other rank.
+//!   ended; then each rank sends its last message to each other rank, and none after it.
 //! - **Fields** of more than [`Node::eager_bytes`] remain on their rank, and records carry
 //!   references (the module `field`).
 
@@ -31,6 +32,6 @@ pub(crate) mod field;
 mod frame;
 mod node;
 
-pub use frame::{Corrupt, frames, is_close, is_credit, is_record};
+pub use frame::{Corrupt, frames, is_close, is_credit, is_last, is_record};
 pub use node::{EAGER_BYTES, Node};
 pub(crate) use node::{Hop, Open, Request, Taken};

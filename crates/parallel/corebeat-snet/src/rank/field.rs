@@ -44,6 +44,8 @@ enum State {
     /// The data was requested. These tasks wait for it.
     Requested(Vec<Writer<()>>),
     Here(Arc<Array>),
+    /// The run has ended before the data arrived.
+    Ended,
 }
 
 /// Content of a message about a field that a rank passes on.
@@ -80,8 +82,9 @@ impl Absent {
         let State::Away { weight } = *state else { return };
         *state = State::Requested(Vec::new());
         drop(state);
-        if let Some(node) = self.node.upgrade() {
-            node.request(self.owner, self.field, weight, self.clone());
+        match self.node.upgrade() {
+            Some(node) => node.request(self.owner, self.field, weight, self.clone()),
+            None => self.end(),
         }
     }
 
@@ -90,7 +93,7 @@ impl Absent {
         let mut state = lock(&self.state);
         let arrived = match &mut *state {
             State::Here(array) => return Some(array.clone()),
-            State::Away { .. } => return None,
+            State::Away { .. } | State::Ended => return None,
             State::Requested(waiting) => {
                 let (writer, reader) = stream(1);
                 let from_outside = self.node.upgrade().is_some_and(|node| node.is_outside());
@@ -115,6 +118,12 @@ impl Absent {
                 let _ = waiting.try_write(());
             }
         }
+    }
+
+    /// Ends the tasks' waiting for data that does not arrive any more.
+    pub(crate) fn end(&self) {
+        // The drop of their streams wakes the tasks.
+        drop(std::mem::replace(&mut *lock(&self.state), State::Ended));
     }
 
     /// Takes a share of the reference for another rank, or the data if it is here or if the

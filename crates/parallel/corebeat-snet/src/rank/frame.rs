@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Credit,
     /// Fault: whether its task has ended, entity, message, and a record or none.
     Fault,
+    /// Room for a further fault on rank 0.
+    Room,
     /// Request for the data of a field: field, weight, request.
     Fetch,
     /// Data of a field: request, value.
@@ -47,11 +49,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 14] = {
+    const ALL: [Kind; 15] = {
         use Kind::*;
         [
-            Shape, Open, Record, Mark, Close, Credit, Fault, Fetch, Data, Release, Abandon, Finish,
-            Finished, Last,
+            Shape, Open, Record, Mark, Close, Credit, Fault, Room, Fetch, Data, Release, Abandon,
+            Finish, Finished, Last,
         ]
     };
 }
@@ -90,6 +92,12 @@ pub fn is_close(frame: &[u8]) -> bool {
 #[doc(hidden)]
 pub fn is_credit(frame: &[u8]) -> bool {
     frame[4] == Kind::Credit as u8
+}
+
+/// Whether a message of [`frames`] is the last one of its rank.
+#[doc(hidden)]
+pub fn is_last(frame: &[u8]) -> bool {
+    frame[4] == Kind::Last as u8
 }
 
 /// Whether a message of [`frames`] is a record on a channel.
@@ -161,7 +169,8 @@ impl<'a> Write<'a> {
 
     /// Writes the length of the frame.
     pub(crate) fn end(&mut self) {
-        let len = (self.bytes.len() - self.start - 4) as u32;
+        let len = u32::try_from(self.bytes.len() - self.start - 4);
+        let len = len.expect("the size of a record was checked");
         self.bytes[self.start..self.start + 4].copy_from_slice(&len.to_le_bytes());
     }
 }
@@ -326,7 +335,7 @@ mod tests {
         let mut frames = 0;
         for _ in 0..20_000 {
             let mut content: Vec<u8> = (0..random.usize(1..40)).map(|_| random.u8(..5)).collect();
-            content[0] = random.u8(1..15);
+            content[0] = random.u8(1..16);
             let mut bytes = (content.len() as u32).to_le_bytes().to_vec();
             bytes.extend(content);
             frames += read(&bytes).map_or(0, |kinds| kinds.len());

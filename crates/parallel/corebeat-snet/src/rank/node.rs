@@ -20,6 +20,9 @@ pub const EAGER_BYTES: usize = 64 << 10;
 /// Size from which a message to a rank is followed by another one, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
 
+/// Most bytes of a value in a frame, without the elements of an array.
+const VALUE_BYTES: usize = 32;
+
 /// Bits of the number of a channel, of a field or of a feedback loop that count on one rank.
 const COUNT_BITS: u32 = 40;
 
@@ -39,6 +42,7 @@ pub struct Node {
     channels: Mutex<Channels>,
     held: Mutex<HashMap<u64, Held>>,
     requests: Mutex<HashMap<u64, Arc<Absent>>>,
+    faults: Mutex<Waiting>,
     numbers: AtomicU64,
     context: OnceLock<(Weak<Context>, u32)>,
     /// Ranks that have sent their last message.
@@ -51,6 +55,8 @@ struct Outgoing {
     messages: VecDeque<Vec<u8>>,
     /// Shapes whose labels the other rank has.
     shapes: HashSet<u32>,
+    /// Whether the last message was written.
+    has_ended: bool,
 }
 
 /// State of the messages from another rank.
@@ -58,6 +64,8 @@ struct Outgoing {
 struct Incoming {
     /// Shapes by the number at the sender.
     shapes: HashMap<u32, Arc<Order>>,
+    /// Whether the last message has arrived.
+    has_ended: bool,
 }
 
 /// A shape of another rank, whose labels may have another order here.
@@ -77,6 +85,9 @@ struct Channels {
     server: Option<Writer<Request>>,
     /// Answers of the other ranks at the end: records in synchrocells.
     finished: Option<Writer<u64>>,
+    /// On rank 0, whether all other ranks have answered. A part that was requested too late may
+    /// still close its output.
+    has_ended: bool,
 }
 
 /// A field of this rank that other ranks refer to.
@@ -89,8 +100,29 @@ struct Held {
 /// Request to the server of a rank.
 pub(crate) enum Request {
     Open(Open, Reader<Message>),
-    /// A fault on another rank, and whether it has ended its task.
-    Fault(Fault, bool),
+    /// A fault on another rank, and its room, unless it has ended its task.
+    Fault(Fault, Option<Room>),
+}
+
+/// Room on rank 0 for a fault of another rank, which waits for it if it has reported as many faults
+/// as a channel has credits. The drop returns it.
+pub(crate) struct Room {
+    node: Arc<Node>,
+    from: u32,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.node.send(self.from, Kind::Room, &[]);
+    }
+}
+
+/// Faults of a rank that wait on rank 0.
+#[derive(Default)]
+struct Waiting {
+    count: u32,
+    /// Tasks that wait for room.
+    tasks: VecDeque<Writer<()>>,
 }
 
 /// Request for a part with a place.
@@ -148,6 +180,7 @@ impl Node {
             channels: Mutex::default(),
             held: Mutex::default(),
             requests: Mutex::default(),
+            faults: Mutex::default(),
             numbers: AtomicU64::new(0),
             context: OnceLock::new(),
             last: AtomicUsize::new(0),
@@ -229,20 +262,37 @@ impl Node {
     // Messages to other ranks.
 
     /// Returns the next bytes for a rank, if there are any.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of the rank is not less than the number of ranks.
     pub fn take(&self, to: u32) -> Option<Vec<u8>> {
         lock(&self.outgoing[to as usize]).messages.pop_front()
     }
 
-    /// Appends frames to the messages for a rank.
-    fn post<R>(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>) -> R) -> R {
+    /// Appends frames to the messages for a rank, before its last message. After it, the run has
+    /// ended on all ranks, and no rank needs a message.
+    fn post(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>)) {
+        self.post_or_end(to, false, write);
+    }
+
+    fn post_or_end(
+        &self,
+        to: u32,
+        is_last: bool,
+        write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>),
+    ) {
         let mut outgoing = lock(&self.outgoing[to as usize]);
-        let Outgoing { messages, shapes } = &mut *outgoing;
+        let Outgoing { messages, shapes, has_ended } = &mut *outgoing;
+        if std::mem::replace(has_ended, is_last || *has_ended) {
+            return;
+        }
         let was_empty = messages.is_empty();
         if messages.back().is_none_or(|bytes| bytes.len() >= MESSAGE_BYTES) {
             messages.push_back(Vec::new());
         }
         let last = messages.back_mut().expect("a message was added above");
-        let written = write(last, shapes);
+        write(last, shapes);
         if last.is_empty() {
             messages.pop_back();
         }
@@ -250,7 +300,6 @@ impl Node {
         if was_empty {
             (self.bell)();
         }
-        written
     }
 
     /// Writes a frame of numbers.
@@ -262,6 +311,13 @@ impl Node {
             }
             frame.end();
         });
+    }
+
+    /// Sends the last message to each other rank.
+    fn send_last(&self) {
+        for other in self.others() {
+            self.post_or_end(other, true, |bytes, _| Write::new(bytes, Kind::Last).end());
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + use<> {
@@ -305,44 +361,61 @@ impl Node {
     ///
     /// Returns the reason if a value cannot move to another rank.
     pub(crate) fn send_record(&self, to: u32, channel: u64, record: &Record) -> Result<(), String> {
-        let shares = self.shares(record)?;
+        let references = self.references(record)?;
         self.post(to, |bytes, shapes| {
             announce(bytes, shapes, record.shape());
             let mut frame = Write::new(bytes, Kind::Record);
             frame.u64(channel);
-            values(&mut frame, record, shares);
+            values(&mut frame, record, references);
             frame.end();
         });
         Ok(())
     }
 
-    /// Values of a record that are not sent as they are: their positions and what is sent.
-    fn shares(&self, record: &Record) -> Result<Vec<(usize, Share)>, String> {
-        let mut shares = Vec::new();
-        let mut size = 64;
-        for (i, (label, value)) in record.iter().enumerate() {
+    /// References for the fields of a record that do not move with it, with their positions. A
+    /// record that cannot move keeps all its weights, and no field is kept for it.
+    fn references(&self, record: &Record) -> Result<Vec<(usize, Reference)>, String> {
+        self.check(record)?;
+        let mut references = Vec::new();
+        for (i, value) in record.values().iter().enumerate() {
+            if let Some(absent) = Absent::of(value) {
+                let shared = absent.share().ok_or("the run ended before a field arrived")?;
+                let reference = match shared {
+                    Share::Reference(reference) => reference,
+                    // This rank is the owner of the copy.
+                    Share::Data(array) => self.hold(array),
+                };
+                references.push((i, reference));
+            } else if let Value::Array(array) = value
+                && array.bytes().len() > self.eager_bytes
+            {
+                references.push((i, self.hold(array.clone())));
+            }
+        }
+        Ok(references)
+    }
+
+    /// Returns the reason if a record cannot move to another rank.
+    fn check(&self, record: &Record) -> Result<(), String> {
+        let mut bytes = 64;
+        for (label, value) in record.iter() {
             match value {
                 Value::Tag(_) => {}
                 Value::Scalar(scalar) if scalar.element() != Element::Pointer => {}
                 Value::Array(array) if array.element() != Element::Pointer => {
-                    let bytes = array.bytes().len();
-                    if bytes > FRAME_MAX - 64 {
+                    let of_field = array.bytes().len();
+                    if of_field > FRAME_MAX - 64 {
                         return Err(format!(
-                            "{label} has {bytes} bytes, and a field that moves to another rank \
+                            "{label} has {of_field} bytes, and a field that moves to another rank \
                              has at most {}: divide it",
                             FRAME_MAX - 64
                         ));
                     }
-                    match bytes > self.eager_bytes {
-                        true => shares.push((i, Share::Reference(self.hold(array.clone())))),
-                        false => size += bytes,
+                    if of_field <= self.eager_bytes {
+                        bytes += of_field;
                     }
                 }
-                Value::Native(_) if Absent::of(value).is_some() => {
-                    let share = Absent::of(value).and_then(Absent::share);
-                    let share = share.ok_or("the run ended before the data of a field arrived")?;
-                    shares.push((i, share));
-                }
+                Value::Native(_) if Absent::of(value).is_some() => {}
                 Value::Native(native) => {
                     return Err(format!(
                         "{label} has the Rust type {}, which cannot move to another rank: \
@@ -357,14 +430,16 @@ impl Node {
                     ));
                 }
             }
+            // The value's form, or a reference.
+            bytes += VALUE_BYTES;
         }
-        if size > FRAME_MAX {
+        if bytes > FRAME_MAX {
             return Err(format!(
-                "the record has {size} bytes, and a record that moves to another rank has at \
+                "the record has {bytes} bytes, and a record that moves to another rank has at \
                  most {FRAME_MAX}: reduce the size from which fields move on demand"
             ));
         }
-        Ok(shares)
+        Ok(())
     }
 
     /// Keeps a field for a reference on another rank.
@@ -414,8 +489,37 @@ impl Node {
         self.send(to, Kind::Credit, &[channel, credits.into()]);
     }
 
-    /// Reports a fault to rank 0.
+    /// Waits until rank 0 has room for a fault. Blocks the calling task or thread.
+    fn wait_for_room(&self) {
+        let mut faults = lock(&self.faults);
+        if faults.count < self.window {
+            faults.count += 1;
+            return;
+        }
+        let (writer, reader) = stream(1);
+        faults.tasks.push_back(self.end(writer));
+        drop(faults);
+        let _ = reader.signals("room for a fault on rank 0").read();
+    }
+
+    /// Passes the room of a fault on to the next task that waits for it.
+    fn return_room(&self) {
+        let mut faults = lock(&self.faults);
+        while let Some(mut task) = faults.tasks.pop_front() {
+            // A task that was cancelled does not read.
+            if task.try_write(()).is_ok() {
+                return;
+            }
+        }
+        faults.count = faults.count.saturating_sub(1);
+    }
+
+    /// Reports a fault to rank 0. Waits for room there, unless the fault has ended its task, which
+    /// may be unwinding.
     pub(crate) fn send_fault(&self, fault: &Fault, is_broken: bool) {
+        if !is_broken {
+            self.wait_for_room();
+        }
         let record = fault.record.as_ref().map(|record| {
             let pairs = record.iter().filter(|(_, value)| value.has_text());
             let pairs = pairs.map(|(label, value)| (label, value.clone()));
@@ -446,10 +550,16 @@ impl Node {
     pub(crate) fn finish(&self, answers: &mut Reader<u64>) -> u64 {
         self.others().for_each(|other| self.send(other, Kind::Finish, &[]));
         let kept = answers.take(self.size as usize - 1).sum();
-        let before = std::mem::take(&mut *lock(&self.channels));
+        let ended = Channels { has_ended: true, ..Channels::default() };
+        let before = std::mem::replace(&mut *lock(&self.channels), ended);
         drop(before);
-        self.others().for_each(|other| self.send(other, Kind::Last, &[]));
         kept
+    }
+
+    /// On rank 0, after [`finish`](Self::finish) and the end of its own tasks: ends the exchange of
+    /// messages.
+    pub(crate) fn end_exchange(&self) {
+        self.send_last();
     }
 
     /// On another rank, after the end of its tasks.
@@ -465,11 +575,18 @@ impl Node {
     /// # Errors
     ///
     /// Returns an error if the bytes are not valid, or are not in order. The run cannot continue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of the rank is not less than the number of ranks.
     pub fn receive(self: &Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), Corrupt> {
         let mut bytes = Bytes { bytes, from };
         let mut incoming = lock(&self.incoming[from as usize]);
-        while let Some((kind, content)) = bytes.frame()? {
-            self.frame(kind, content, &mut incoming)?;
+        while let Some((kind, mut content)) = bytes.frame()? {
+            self.frame(kind, &mut content, &mut incoming)?;
+            if !content.bytes.is_empty() {
+                return Err(content.corrupt("it is too long"));
+            }
         }
         Ok(())
     }
@@ -477,14 +594,14 @@ impl Node {
     fn frame(
         self: &Arc<Self>,
         kind: Kind,
-        mut content: Bytes<'_>,
+        content: &mut Bytes<'_>,
         incoming: &mut Incoming,
     ) -> Result<(), Corrupt> {
         let from = content.from;
         match kind {
             Kind::Record => {
                 let channel = content.u64()?;
-                let record = self.record(&mut content, incoming)?;
+                let record = self.record(content, incoming)?;
                 self.deliver(content, channel, Message::Record(record))
             }
             Kind::Mark => {
@@ -492,11 +609,7 @@ impl Node {
                 let mark = if purpose == 0 { Mark::Group } else { Mark::Probe(number) };
                 self.deliver(content, channel, Message::Mark(mark))
             }
-            Kind::Close => {
-                let channel = content.u64()?;
-                let stream = lock(&self.channels).receiving.remove(&channel);
-                stream.map(drop).ok_or(content.corrupt("it closes an unknown channel"))
-            }
+            Kind::Close => self.close_from(content),
             Kind::Credit => {
                 let (channel, credits) = (content.u64()?, content.u64()? as u32);
                 // A sender that has ended needs no credits.
@@ -505,9 +618,13 @@ impl Node {
                 }
                 Ok(())
             }
-            Kind::Shape => define(&mut content, incoming),
+            Kind::Shape => define(content, incoming),
             Kind::Open => self.open_here(content),
             Kind::Fault => self.fault_from(content, incoming),
+            Kind::Room => {
+                self.return_room();
+                Ok(())
+            }
             Kind::Fetch => {
                 let (field, weight, request) = (content.u64()?, content.u64()?, content.u64()?);
                 let array = self.reduce(field, weight, from)?;
@@ -518,15 +635,7 @@ impl Node {
                 });
                 Ok(())
             }
-            Kind::Data => {
-                let request = content.u64()?;
-                let absent = lock(&self.requests).remove(&request);
-                match (absent, content.value()?) {
-                    (Some(absent), Read::Value(Value::Array(array))) => absent.arrive(array),
-                    _ => return Err(content.corrupt("it has data that was not requested")),
-                }
-                Ok(())
-            }
+            Kind::Data => self.data_from(content),
             Kind::Release => {
                 let (field, weight) = (content.u64()?, content.u64()?);
                 self.reduce(field, weight, from).map(drop)
@@ -550,8 +659,11 @@ impl Node {
                 Ok(())
             }
             Kind::Last => {
+                if std::mem::replace(&mut incoming.has_ended, true) {
+                    return Err(content.corrupt("it is the last message for the second time"));
+                }
                 if from == 0 {
-                    self.others().for_each(|other| self.send(other, Kind::Last, &[]));
+                    self.send_last();
                 }
                 // Release: pairs with the acquire in `has_ended`, whose caller then observes the
                 // messages above.
@@ -561,14 +673,37 @@ impl Node {
         }
     }
 
-    /// Passes a message to the receiver of its channel.
-    fn deliver(&self, content: Bytes<'_>, channel: u64, message: Message) -> Result<(), Corrupt> {
-        if !content.bytes.is_empty() {
-            return Err(content.corrupt("it is too long"));
-        }
+    fn close_from(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        let channel = content.u64()?;
         let mut channels = lock(&self.channels);
-        let stream = channels.receiving.get_mut(&channel);
-        let stream = stream.ok_or(content.corrupt("its channel is unknown"))?;
+        let (stream, has_ended) = (channels.receiving.remove(&channel), channels.has_ended);
+        drop(channels);
+        match stream.is_some() || has_ended {
+            true => Ok(()),
+            false => Err(content.corrupt("it closes an unknown channel")),
+        }
+    }
+
+    fn data_from(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        let request = content.u64()?;
+        let absent = lock(&self.requests).remove(&request);
+        match (absent, content.value()?) {
+            (Some(absent), Read::Value(Value::Array(array))) => absent.arrive(array),
+            _ => return Err(content.corrupt("it has data that was not requested")),
+        }
+        Ok(())
+    }
+
+    /// Passes a message to the receiver of its channel.
+    fn deliver(&self, content: &Bytes<'_>, channel: u64, message: Message) -> Result<(), Corrupt> {
+        let mut channels = lock(&self.channels);
+        let has_ended = channels.has_ended;
+        let Some(stream) = channels.receiving.get_mut(&channel) else {
+            return match has_ended {
+                true => Ok(()),
+                false => Err(content.corrupt("its channel is unknown")),
+            };
+        };
         let written = stream.try_write(message);
         drop(channels);
         match written {
@@ -578,7 +713,7 @@ impl Node {
         }
     }
 
-    fn open_here(&self, mut content: Bytes<'_>) -> Result<(), Corrupt> {
+    fn open_here(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
         let parts = self.context.get().map_or(0, |(_, parts)| *parts);
         let count = content.count()?;
         let mut hops = VecDeque::new();
@@ -612,18 +747,23 @@ impl Node {
 
     fn fault_from(
         self: &Arc<Self>,
-        mut content: Bytes<'_>,
+        content: &mut Bytes<'_>,
         incoming: &mut Incoming,
     ) -> Result<(), Corrupt> {
         let is_broken = content.u8()? != 0;
         let (entity, message) = (content.text()?.into(), content.text()?.into());
         let record = match content.u8()? {
             0 => None,
-            _ => Some(self.record(&mut content, incoming)?),
+            _ => Some(self.record(content, incoming)?),
         };
-        if let Some(server) = &mut lock(&self.channels).server {
-            let _ = server.write(Request::Fault(Fault { entity, message, record }, is_broken));
-        }
+        let fault = Fault { entity, message, record };
+        // The fault of a task that has ended did not wait for room.
+        let room = (!is_broken).then(|| Room { node: self.clone(), from: content.from });
+        let refused = match &mut lock(&self.channels).server {
+            Some(server) => server.write(Request::Fault(fault, room)).err().map(|e| e.0),
+            None => Some(Request::Fault(fault, room)),
+        };
+        drop(refused);
         Ok(())
     }
 
@@ -657,6 +797,14 @@ impl Node {
     }
 }
 
+/// The data of fields that were requested does not arrive any more.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let requests = self.requests.get_mut().unwrap_or_else(|e| e.into_inner());
+        requests.drain().for_each(|(_, absent)| absent.end());
+    }
+}
+
 /// Sends the labels of a shape, if the other rank does not have them.
 fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
     if !shapes.insert(shape.number()) {
@@ -670,24 +818,23 @@ fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
     frame.end();
 }
 
-/// Writes the shape and the values of a record.
-fn values(frame: &mut Write<'_>, record: &Record, shares: Vec<(usize, Share)>) {
+/// Writes the shape and the values of a record, or references to them.
+fn values(frame: &mut Write<'_>, record: &Record, references: Vec<(usize, Reference)>) {
     frame.u32(record.shape().number());
-    let mut shares = shares.into_iter().peekable();
+    let mut references = references.into_iter().peekable();
     for (i, value) in record.values().iter().enumerate() {
-        match shares.next_if(|(at, _)| *at == i) {
+        match references.next_if(|(at, _)| *at == i) {
             None => frame.value(value),
-            Some((_, Share::Reference(reference))) => frame.reference(reference),
-            Some((_, Share::Data(array))) => frame.value(&Value::Array(array)),
+            Some((_, reference)) => frame.reference(reference),
         }
     }
 }
 
-/// Bytes of a value.
+/// Most bytes of a value in a frame.
 fn size(value: &Value) -> usize {
     match value {
-        Value::Array(array) => array.bytes().len(),
-        _ => 16,
+        Value::Array(array) => array.bytes().len() + VALUE_BYTES,
+        _ => VALUE_BYTES,
     }
 }
 
@@ -748,5 +895,55 @@ impl Drop for Taken {
         if unread {
             self.node.credit(self.from, self.channel, u32::MAX);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::frames;
+    use super::*;
+
+    fn record(values: [Value; 3]) -> Record {
+        let field = |name| Label::new(label::Kind::Field, name).unwrap();
+        Record::from_pairs(["a", "m", "z"].map(field).into_iter().zip(values)).unwrap()
+    }
+
+    fn node() -> Arc<Node> {
+        Node::new((1, 3), 4, 8, false, || {})
+    }
+
+    const REFERENCE: Reference = Reference { owner: 0, field: 5, weight: 8 };
+
+    #[test]
+    fn record_that_cannot_move_keeps_no_field_and_its_weights() {
+        let node = node();
+        let large = || Value::bytes(&[7; 100]);
+        for refused in [Value::native(()), Value::bytes(&[0; 4])] {
+            let moves = refused.has_text();
+            for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+                let absent = Absent::value(&node, REFERENCE);
+                let values = [large(), absent, refused.clone()];
+                let sent = node.send_record(2, 9, &record(order.map(|i| values[i].clone())));
+                assert_eq!((sent.is_ok(), node.fields_held()), (moves, usize::from(moves)));
+                drop(values);
+                lock(&node.held).clear();
+                let released = frames(&node.take(0).unwrap()).remove(0);
+                let mut content = Bytes { bytes: &released[4 + 1 + 8..], from: 1 };
+                assert_eq!(content.u64().unwrap(), if moves { 4 } else { 8 });
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_has_arrived_moves_on_as_a_reference() {
+        let node = node();
+        let value = Absent::value(&node, REFERENCE);
+        let data = Value::bytes(&[7; 100]);
+        let Value::Array(array) = &data else { unreachable!("the value is an array") };
+        Absent::of(&value).unwrap().arrive(array.clone());
+        let record = record([value, Value::from(1), Value::from(2)]);
+        node.send_record(2, 9, &record).unwrap();
+        assert_eq!(node.fields_held(), 1);
+        assert!(node.take(2).unwrap().len() < 200);
     }
 }

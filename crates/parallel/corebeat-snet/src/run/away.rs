@@ -68,14 +68,16 @@ fn send_to(node: &Arc<Node>, hops: VecDeque<Hop>, home: (u32, u64)) -> Away {
     Away { node: node.clone(), to: rank, channel, credit: node.window(), credits }
 }
 
+/// Receiver of a channel. The order of the fields matters: the drop of the account returns all
+/// credits, and the sender's next records must find the input closed, not full.
+struct Arriving {
+    input: Reader<Message>,
+    taken: Taken,
+}
+
 /// Task that passes the messages of a channel into a line.
-async fn receive(
-    mut input: Reader<Message>,
-    mut line: Line,
-    mut taken: Taken,
-    context: Arc<Context>,
-) {
-    while let Some(message) = input.read_async().await {
+async fn receive(mut arriving: Arriving, mut line: Line, context: Arc<Context>) {
+    while let Some(message) = arriving.input.read_async().await {
         match message {
             Message::Record(record) => line.record(record, &context),
             Message::Mark(mark) => line.mark(mark, &context),
@@ -83,7 +85,7 @@ async fn receive(
                 unreachable!("only records and barriers leave a rank")
             }
         }
-        taken.count();
+        arriving.taken.count();
     }
 }
 
@@ -103,7 +105,7 @@ impl Builder<'_> {
         let back = node.number();
         let input = node.receiver(back);
         let taken = Taken::new(node.clone(), last, back);
-        self.receive(last, receive(input, next, taken, self.context.clone()))?;
+        self.receive(last, receive(Arriving { input, taken }, next, self.context.clone()))?;
         Ok(End::Away(Box::new(send_to(node, hops, (node.rank(), back)))).into())
     }
 
@@ -126,10 +128,11 @@ pub(crate) async fn serve(
 ) {
     while let Some(request) = requests.read_async().await {
         match request {
-            Request::Fault(fault, is_broken) => context.accept(fault, is_broken),
+            Request::Fault(fault, room) => context.accept(fault, room.is_none()),
             Request::Open(open, input) => {
                 let Open { from, mut hops, home } = open;
                 let taken = Taken::new(node.clone(), from, hops[0].channel);
+                let arriving = Arriving { input, taken };
                 let mut here = Vec::new();
                 while let Some(hop) = hops.front().filter(|hop| hop.rank == node.rank()).copied() {
                     here.push(hop.part);
@@ -152,7 +155,7 @@ pub(crate) async fn serve(
                     line = line.and_then(|line| builder.line(part, line));
                 }
                 let spawned = line.and_then(|line| {
-                    builder.receive(from, receive(input, line, taken, context.clone()))
+                    builder.receive(from, receive(arriving, line, context.clone()))
                 });
                 if let Err(why) = spawned {
                     context.failure(

@@ -55,14 +55,13 @@ pub(crate) struct PlaceCode {
 /// Executable split.
 pub(crate) struct SplitCode {
     pub(crate) deterministic: bool,
-    pub(crate) placed: bool,
     pub(crate) operand: Code,
     pub(crate) inline: bool,
     /// Whether replicas are stateless, so that an idle one can be removed.
     pub(crate) stateless: bool,
     pub(crate) tag: Label,
     /// Number of the operand in [`Coder::parts`], if the split places its replicas.
-    pub(crate) part: u32,
+    pub(crate) part: Option<u32>,
 }
 
 /// Executable feedback.
@@ -209,9 +208,8 @@ impl<'a> Coder<'a> {
             Node::Split(plan) => self.once(plan, |coder| {
                 let operand = coder.code(&plan.operand);
                 Code::Split(Arc::new(SplitCode {
-                    part: coder.part(plan.placed, &operand),
+                    part: plan.placed.then(|| coder.part(&operand)),
                     deterministic: plan.deterministic,
-                    placed: plan.placed,
                     inline: operand.inline(),
                     stateless: operand.stateless(),
                     operand,
@@ -228,7 +226,7 @@ impl<'a> Coder<'a> {
             }),
             Node::Place(inner, place) => {
                 let operand = self.once(inner, |coder| coder.code(inner));
-                let part = self.part(true, &operand);
+                let part = self.part(&operand);
                 Code::Place(Arc::new(PlaceCode { operand, place: *place, part }))
             }
             Node::Net(name, inner) => {
@@ -237,12 +235,10 @@ impl<'a> Coder<'a> {
         }
     }
 
-    /// Numbers a part, if it has a place.
-    fn part(&mut self, placed: bool, operand: &Code) -> u32 {
-        if placed {
-            self.parts.push(operand.clone());
-        }
-        self.parts.len().saturating_sub(1) as u32
+    /// Numbers a part with a place.
+    fn part(&mut self, operand: &Code) -> u32 {
+        self.parts.push(operand.clone());
+        (self.parts.len() - 1) as u32
     }
 
     /// Parts that the program places, by their numbers.

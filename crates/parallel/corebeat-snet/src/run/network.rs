@@ -413,11 +413,12 @@ pub struct Output {
 /// On several ranks, waits until all ranks have ended.
 impl Drop for Output {
     fn drop(&mut self) {
-        self.context.abandon();
-        if self.answers.is_some() {
-            while self.records.read().is_some() {}
-            self.finish();
+        if self.answers.is_none() {
+            return self.context.abandon_here();
         }
+        self.context.abandon();
+        while self.records.read().is_some() {}
+        self.finish();
     }
 }
 
@@ -426,22 +427,32 @@ impl Output {
     fn finish(&mut self) {
         if let (Some(mut answers), Some(node)) = (self.answers.take(), &self.context.node) {
             self.context.keep(node.finish(&mut answers) as usize);
+            // Tasks of this rank remain if one of them has died.
+            self.scope.wait();
+            node.end_exchange();
         }
     }
 }
 
-/// A rank that runs the parts of a network that are placed on it.
+/// A rank that runs the parts of a network that are placed on it. Dropping it waits for the end.
+#[must_use = "a rank takes part in the run until the end"]
 pub struct Serving {
     scope: Scope,
     node: Arc<Node>,
     context: Arc<Context>,
 }
 
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.scope.wait();
+        self.node.finished(self.context.kept());
+    }
+}
+
 impl Serving {
     /// Waits until rank 0 has ended the run and the tasks of this rank have ended.
     pub fn wait(self) {
-        self.scope.wait();
-        self.node.finished(self.context.kept());
+        drop(self);
     }
 }
 

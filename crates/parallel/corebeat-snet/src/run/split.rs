@@ -104,15 +104,15 @@ impl Spread {
         let (code, out) = (&*self.code, End::Stream(out).into());
         let number = value.unsigned_abs();
         let builder = Builder { context, place: self.place, deferred: true };
-        let line = match &context.node {
-            Some(node) if code.placed => match node.other(number) {
-                Some(rank) => builder.away(node, &[(rank, code.part)], out),
+        let line = match (&context.node, code.part) {
+            (Some(node), Some(part)) => match node.other(number) {
+                Some(rank) => builder.away(node, &[(rank, part)], out),
                 None => Builder { place: None, ..builder }.line(&code.operand, out),
             },
-            None if code.placed => {
+            (None, Some(_)) => {
                 Builder { place: Some(number as usize), ..builder }.line(&code.operand, out)
             }
-            _ => builder.line(&code.operand, out),
+            (_, None) => builder.line(&code.operand, out),
         }?;
         let number = match &mut self.to {
             Collector::Any(collector) => {
