@@ -9,10 +9,8 @@ use crate::report::{Figure, Report, Row};
 use corebeat_probe::{Calls, Outcome, record, switch};
 use corebeat_reactor::Mechanism;
 use corebeat_trace::Trace;
-use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 
 /// The probes of servers.
@@ -36,9 +34,8 @@ fn record_steps(
     scale: &Scale,
 ) -> Result<Sums, Box<dyn std::error::Error>> {
     let _recording = RECORDING.lock().unwrap_or_else(|e| e.into_inner());
-    // In memory, so that neither a full disk nor a folder without permission matters.
-    let file = File::from(memfd_create("server.cbt", MemfdFlags::CLOEXEC)?);
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("server.cbt");
     let trace = Trace::create(&path)?;
     record(&trace)?;
     switch(PROBES, true)?;
@@ -48,7 +45,7 @@ fn record_steps(
     result?;
     let calls = Calls::read(File::open(&path)?)?;
     if calls.lost() > 0 {
-        return Err(format!("{} events were lost: the memory is too slow", calls.lost()).into());
+        return Err(format!("{} events were lost: the disk is too slow", calls.lost()).into());
     }
     let mut sums = Sums::new();
     for call in calls.calls().iter().filter(|call| call.outcome == Outcome::Returned) {
