@@ -345,7 +345,9 @@ fn group(
     }
     if random.one_in(3) {
         writeln!(text, "    let noisy{number} = Noisy({}).0 + 1;", random.below(9)).unwrap();
-        writeln!(text, "    let held{number} = Noisy(noisy{number});").unwrap();
+        let value = random.pick(&["Noisy(_)", "&*Box::new(Noisy(_))", "Some((&Noisy(_), 1))"]);
+        let value = value.replace('_', &format!("noisy{number}"));
+        writeln!(text, "    let held{number} = {value};").unwrap();
     }
     if random.one_in(2) {
         write!(text, "    let h{number}: u64 = ").unwrap();
@@ -389,6 +391,9 @@ fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number:
         "fold(3u64, |r, x| r ^ VALUE)",
         "fold(3u64, |r, x| r.wrapping_mul(VALUE))",
         "fold(3u64, |r, x| (r + VALUE) % 1009)",
+        "fold(3u64, |r, x| r ^ if *x > 20 { return 1 } else { VALUE })",
+        "fold(3u64, move |r, x| r ^ VALUE ^ own.0)",
+        "filter(move |x| twice(own.0 % 2, **x) % 2 == 0).count() as u64",
         "filter(|x| twice(1, **x) % 2 == 0).count() as u64",
         "any(|x| VALUE > 50) as u64",
     ]);
@@ -398,6 +403,9 @@ fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number:
         writeln!(text, "    sum = (sum + r % 1_000_003) % 1_000_003;").unwrap();
     } else {
         let chain = chain.replace("VALUE", &value);
+        if chain.contains("own.0") {
+            writeln!(text, "    let own = Noisy({});", random.below(9)).unwrap();
+        }
         writeln!(text, "    let r{number} = {vector}.iter().{chain};").unwrap();
         writeln!(text, "    sum = (sum + r{number} % 1_000_003) % 1_000_003;").unwrap();
     }
