@@ -339,6 +339,9 @@ pub(crate) fn call<'tcx>(
         if path.starts_with("core::ptr::") || args.types().any(|ty| graph.shows_pointer(ty)) {
             let text = format!("may use an address (`{}`)", tcx.def_path_str(def));
             facts.report(Kind::Address, text, span);
+        } else if graph.returns_pointer(def, args) && !graph.is_of_trusted_macro(span) {
+            let text = format!("creates a raw pointer (`{}`)", tcx.def_path_str(def));
+            facts.report(Kind::Address, text, span);
         }
     }
     if let InstanceKind::Virtual(..) = callee.def
@@ -407,6 +410,14 @@ impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {
                     }
                     _ => {}
                 }
+            }
+            Rvalue::RawPtr(kind, _)
+                if !self.standard
+                    && *kind != mir::RawPtrKind::FakeForPtrMetadata
+                    && !self.graph.is_of_trusted_macro(span) =>
+            {
+                // Lifetimes do not bound it: a closure could end its target too early.
+                self.facts.report(Kind::Address, "creates a raw pointer", span);
             }
             Rvalue::Cast(CastKind::PointerExposeProvenance, ..) if !self.standard => {
                 self.facts.report(Kind::Address, "uses the address of a value", span);

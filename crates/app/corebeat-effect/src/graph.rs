@@ -271,8 +271,18 @@ impl<'tcx> Graph<'tcx> {
         &mut self,
         roots: impl IntoIterator<Item = Instance<'tcx>>,
     ) -> Option<Vec<Instance<'tcx>>> {
-        let mut list: Vec<Instance<'tcx>> = roots.into_iter().collect();
-        let mut seen: FxHashSet<Instance<'tcx>> = list.iter().copied().collect();
+        self.reached_besides(roots, &FxHashSet::default())
+    }
+
+    /// The same without those that are known already, and what only these reach.
+    pub(crate) fn reached_besides(
+        &mut self,
+        roots: impl IntoIterator<Item = Instance<'tcx>>,
+        known: &FxHashSet<Instance<'tcx>>,
+    ) -> Option<Vec<Instance<'tcx>>> {
+        let mut list: Vec<Instance<'tcx>> =
+            roots.into_iter().filter(|root| !known.contains(root)).collect();
+        let mut seen: FxHashSet<Instance<'tcx>> = list.iter().chain(known).copied().collect();
         let mut next = 0;
         while next < list.len() {
             if list.len() > 4 * MOST_NODES {
@@ -587,10 +597,16 @@ impl<'tcx> Graph<'tcx> {
 
     /// Whether a type shows a raw pointer or a pointer to a function.
     pub(crate) fn shows_pointer(&self, ty: Ty<'tcx>) -> bool {
+        self.shows(ty, true)
+    }
+
+    /// `functions`: pointers to functions count.
+    fn shows(&self, ty: Ty<'tcx>, functions: bool) -> bool {
         let mut parts = ty.walk();
         while let Some(part) = parts.next() {
             match part.as_type().map(Ty::kind) {
-                Some(ty::RawPtr(..) | ty::FnPtr(..)) => return true,
+                Some(ty::RawPtr(..)) => return true,
+                Some(ty::FnPtr(..)) if functions => return true,
                 Some(ty::Adt(adt, _)) if self.path(adt.did()).starts_with("core::ptr::") => {
                     return true;
                 }
@@ -599,6 +615,27 @@ impl<'tcx> Graph<'tcx> {
             }
         }
         false
+    }
+
+    /// Whether a function with these type arguments returns a raw pointer.
+    pub(crate) fn returns_pointer(&self, def: DefId, args: ty::GenericArgsRef<'tcx>) -> bool {
+        let output = self.tcx.fn_sig(def).instantiate(self.tcx, args).skip_norm_wip().output();
+        let output = self.tcx.instantiate_bound_regions_with_erased(output);
+        self.shows(self.normal(EarlyBinder::bind(output)), false)
+    }
+
+    /// Whether this is a destructor that a crate outside the standard library defines.
+    pub(crate) fn is_own_destructor(&mut self, node: Instance<'tcx>) -> bool {
+        let tcx = self.tcx;
+        let is_drop = match node.def {
+            InstanceKind::Item(def) => tcx
+                .opt_associated_item(def)
+                .and_then(|item| item.trait_item_def_id())
+                .and_then(|method| tcx.trait_of_assoc(method))
+                .is_some_and(|of| Some(of) == tcx.lang_items().drop_trait()),
+            _ => false,
+        };
+        is_drop && !self.is_standard(node.def_id().krate)
     }
 
     /// Whether an iterator ends after a number of steps that its creation fixes.

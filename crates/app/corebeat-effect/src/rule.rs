@@ -84,9 +84,10 @@ pub(crate) fn judge<'tcx>(
             if fault::is_planted("panic") {
                 return Ok(assumed);
             }
+            steady(graph, &b, span)?;
             let promised = hook(graph, owner, &b.effects, b.shown, observer)?;
             bounded(&a.effects, a.shown, &b.effects, b.shown)?;
-            let hidden = unseen(graph, owner, (&a, &b), Some(*result), span, observer)?;
+            let hidden = unseen(graph, owner, (&a, &b), Some(*result), observer)?;
             Ok([assumed, promised, hidden].concat())
         }
         ("scope", [_, body], [a, b]) => {
@@ -103,9 +104,20 @@ pub(crate) fn judge<'tcx>(
             if fault::is_planted("panic") {
                 return Ok(assumed);
             }
-            let promised = hook(graph, owner, &a.effects, a.shown, observer)?;
+            steady(graph, &a, span)?;
+            let mut promised = hook(graph, owner, &a.effects, a.shown, observer)?;
+            if a.effects.panic.is_some() {
+                // What the group has made is dropped while that panic leaves it.
+                steady(graph, &b, span)?;
+            }
+            if let Some(end) = end_of(&a.effects) {
+                // A panic of the group runs the hook although the future does not return.
+                let place = format!("before `{}` ends, which {}", a.shown, end.text);
+                let again = observed(graph, owner, &b.effects, b.shown, observer, &place)?;
+                promised.extend(again.into_iter().filter(|_| a.effects.panic.is_none()));
+            }
             bounded(&a.effects, a.shown, &b.effects, b.shown)?;
-            let hidden = unseen(graph, owner, (&a, &b), None, span, observer)?;
+            let hidden = unseen(graph, owner, (&a, &b), None, observer)?;
             Ok([assumed, promised, hidden].concat())
         }
         ("map", [items, _, function], _)
@@ -130,14 +142,21 @@ pub(crate) fn judge<'tcx>(
                     )
                 })
                 .collect();
+            if types[1].is_floating_point() {
+                let text = "a sum or product of floating-point numbers in another order, which also \
+                            depends on the number of threads and their load (`--reassociate`)";
+                assumed.push(text.into());
+            }
             if fault::is_planted("panic") {
                 return Ok(assumed);
             }
+            let iteration = Region { closure: *function, effects: effects.clone(), shown };
+            steady(graph, &iteration, span)?;
             assumed.extend(hook(graph, owner, &effects, shown, observer)?);
             bounded(&effects, shown, &effects, shown)?;
             let Some(panic) = effects.panic else { return Ok(assumed) };
             if let "map" | "reduce" = name {
-                discarded(graph, types[1], shown, &panic, span)?;
+                discarded(graph, types[1], shown, &panic)?;
             }
             if matches!(items.kind(), ty::Ref(_, _, ty::Mutability::Mut)) || writes(graph, *items) {
                 let program = search(graph, owner, observer);
@@ -209,7 +228,7 @@ fn overtaken(a: &Effects, a_shown: &str, b: &Effects) -> Result<(), Refusal> {
     if fault::is_planted("overtake") {
         return Ok(());
     }
-    match a.end().or(a.panic.clone()).or(a.unbounded.clone()) {
+    match end_of(a) {
         Some(place) => {
             let text = format!(
                 "`{a_shown}` {}, and the statements behind it have effects: the nearest one {}",
@@ -221,18 +240,22 @@ fn overtaken(a: &Effects, a_shown: &str, b: &Effects) -> Result<(), Refusal> {
     }
 }
 
+/// A place at which a region may end without a result, or does not end.
+fn end_of(effects: &Effects) -> Option<Place> {
+    effects.end().or(effects.panic.clone()).or(effects.unbounded.clone())
+}
+
 /// Checks that the second region leaves no trace if the first one panics.
 fn unseen<'tcx>(
     graph: &mut Graph<'tcx>,
     owner: DefId,
     (a, b): (&Region<'_, 'tcx>, &Region<'_, 'tcx>),
     result: Option<Ty<'tcx>>,
-    span: Span,
     observer: &mut Observer,
 ) -> Result<Vec<String>, Refusal> {
     let Some(panic) = &a.effects.panic else { return Ok(Vec::new()) };
     if let Some(result) = result {
-        discarded(graph, result, b.shown, panic, span)?;
+        discarded(graph, result, b.shown, panic)?;
     }
     let mut promised = Vec::new();
     for written in written(graph, owner, b.closure) {
@@ -257,6 +280,16 @@ fn region_besides<'tcx>(
     span: Span,
     left_out: &[Instance<'tcx>],
 ) -> Result<Effects, Refusal> {
+    let roots = roots_of(graph, ty, span)?;
+    Ok(graph.effects_besides(roots, left_out))
+}
+
+/// The code of a region.
+fn roots_of<'tcx>(
+    graph: &mut Graph<'tcx>,
+    ty: Ty<'tcx>,
+    span: Span,
+) -> Result<Vec<(Instance<'tcx>, Span)>, Refusal> {
     let root = match *ty.kind() {
         ty::Closure(def, args) => {
             let captured = args.as_closure().upvar_tys();
@@ -275,7 +308,57 @@ fn region_besides<'tcx>(
     let mut roots = vec![(root, span)];
     // The captured values of a region are dropped with it.
     roots.extend(graph.drop_of(ty, span));
-    Ok(graph.effects_besides(roots, left_out))
+    Ok(roots)
+}
+
+/// Checks that a region that another region may overtake, or that may run in vain, has no
+/// destructor that panics: a panic during a panic ends the process.
+fn steady<'tcx>(
+    graph: &mut Graph<'tcx>,
+    region: &Region<'_, 'tcx>,
+    span: Span,
+) -> Result<(), Refusal> {
+    if fault::is_planted("destructor") {
+        return Ok(());
+    }
+    let roots = roots_of(graph, region.closure, span)?;
+    match panicking(graph, roots) {
+        Some(reason) => Err(Refusal::new(format!("`{}` runs {reason}", region.shown), span)),
+        None => Ok(()),
+    }
+}
+
+/// A destructor outside the standard library that may panic, among the functions that these reach.
+fn panicking<'tcx>(graph: &mut Graph<'tcx>, roots: Vec<(Instance<'tcx>, Span)>) -> Option<String> {
+    let Some(nodes) = graph.reached(roots.into_iter().map(|(root, _)| root)) else {
+        return Some("too many functions".into());
+    };
+    for node in nodes {
+        if graph.is_own_destructor(node)
+            && let Some(panic) = graph.effects([(node, rustc_span::DUMMY_SP)]).panic
+        {
+            let name = graph.tcx.def_path_str(node.def_id());
+            return Some(format!("the destructor `{name}`, which {}", panic.text));
+        }
+    }
+    None
+}
+
+/// Why a value of this type must be dropped where it is dropped now.
+pub(crate) fn destructor<'tcx>(graph: &mut Graph<'tcx>, ty: Ty<'tcx>) -> Option<String> {
+    let roots: Vec<_> = graph.drop_of(ty, rustc_span::DUMMY_SP).into_iter().collect();
+    let effects = graph.effects(roots.clone());
+    if let Some(finding) = effects.first() {
+        return Some(finding.text.clone());
+    }
+    let panic = effects.panic?;
+    if effects.stop.is_some() {
+        return Some(panic.text);
+    }
+    if fault::is_planted("destructor") {
+        return None;
+    }
+    panicking(graph, roots).map(|reason| format!("runs {reason}"))
 }
 
 pub(crate) fn pair(a: &Effects, a_shown: &str, b: &Effects, b_shown: &str) -> Result<(), Refusal> {
@@ -306,15 +389,10 @@ fn taken<'tcx>(
         return Ok(());
     }
     for ty in args.as_closure().upvar_tys() {
-        let drop = graph.drop_of(ty, span);
-        let effects = graph.effects(drop);
-        let reason = match (effects.first(), &effects.panic) {
-            (Some(finding), _) => &finding.text,
-            (None, Some(panic)) if effects.stop.is_some() => &panic.text,
-            _ => continue,
-        };
-        let text = format!("`{shown}` takes a value, whose destructor {reason}");
-        return Err(Refusal::new(text, span));
+        if let Some(reason) = destructor(graph, ty) {
+            let text = format!("`{shown}` takes a value, whose destructor {reason}");
+            return Err(Refusal::new(text, span));
+        }
     }
     Ok(())
 }
@@ -327,19 +405,33 @@ fn hook(
     shown: &str,
     program: &mut Observer,
 ) -> Result<Vec<String>, Refusal> {
+    observed(graph, owner, effects, shown, program, "on another thread")
+}
+
+/// Checks that no hook runs for a panic of a region, at a place where it did not run before, and
+/// that the process goes on until the turn of the panic.
+fn observed(
+    graph: &mut Graph<'_>,
+    owner: DefId,
+    effects: &Effects,
+    shown: &str,
+    program: &mut Observer,
+    place: &str,
+) -> Result<Vec<String>, Refusal> {
     let Some(panic) = &effects.panic else { return Ok(Vec::new()) };
     if fault::is_planted("hook") {
         return Ok(Vec::new());
     }
+    let refuse = |reason: &str| {
+        let text = format!("`{shown}` {}, and {reason}", panic.text);
+        Err(Refusal::new(text, panic.span))
+    };
+    if !graph.tcx.sess.panic_strategy().unwinds() && !fault::is_planted("abort") {
+        return refuse("a panic ends the process in this profile");
+    }
     let program = search(graph, owner, program);
     match program.hook {
-        Some(reason) => {
-            let text = format!(
-                "`{shown}` {}, and a hook of panics would run on another thread: {reason}",
-                panic.text
-            );
-            Err(Refusal::new(text, panic.span))
-        }
+        Some(reason) => refuse(&format!("a hook of panics would run {place}: {reason}")),
         None => Ok(program.is_library.then(|| NO_HOOK.to_owned()).into_iter().collect()),
     }
 }
@@ -360,14 +452,12 @@ fn discarded<'tcx>(
     result: Ty<'tcx>,
     shown: &str,
     panic: &Place,
-    span: Span,
 ) -> Result<(), Refusal> {
-    let drop = graph.drop_of(result, span);
-    match graph.effects(drop).first() {
-        Some(finding) => {
+    match destructor(graph, result) {
+        Some(reason) => {
             let text = format!(
-                "the first part {}, and dropping the result of `{shown}` then {}",
-                panic.text, finding.text
+                "the first part {}, and dropping the result of `{shown}` then {reason}",
+                panic.text
             );
             Err(Refusal::new(text, panic.span))
         }
@@ -441,14 +531,10 @@ fn hidden<'tcx>(
     };
     match written {
         // The variable ends with the panic. Its destructor might read it.
-        Written::Variable(ty) => {
-            let drop = graph.drop_of(*ty, panic.span);
-            let effects = graph.effects(drop);
-            match effects.first() {
-                Some(finding) => refuse("a variable", &format!("its destructor {}", finding.text)),
-                None => Ok(Vec::new()),
-            }
-        }
+        Written::Variable(ty) => match destructor(graph, *ty) {
+            Some(reason) => refuse("a variable", &format!("its destructor {reason}")),
+            None => Ok(Vec::new()),
+        },
         Written::Behind(shown) => {
             let program = search(graph, owner, observer);
             match program.observer {

@@ -13,7 +13,7 @@
 //! type arguments. Code that the analysis cannot follow might do anything.
 //!
 //! The user may promise for a library that its callers do not do these things. Then only its own
-//! code is searched.
+//! code is searched, generic functions without knowledge of their type arguments.
 
 use crate::body::summary_of;
 use crate::effect::Kind;
@@ -21,9 +21,10 @@ use crate::fault;
 use crate::graph::Graph;
 use crate::option;
 use crate::summary::Summary;
+use rustc_data_structures::fx::{FxHashSet, FxIndexMap};
 use rustc_hir::def::DefKind;
 use rustc_hir::def_id::DefId;
-use rustc_middle::ty::{self, GenericArgs, Instance, InstanceKind};
+use rustc_middle::ty::{self, GenericArgs, Instance, InstanceKind, TypeVisitableExt};
 
 /// The treatment of panics by the program.
 #[derive(Debug, Clone, Default)]
@@ -51,24 +52,46 @@ pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
         }
     }
     let mut roots = Vec::new();
+    // The generic functions of a library, which its callers give their type arguments.
+    let mut generic: FxIndexMap<DefId, Vec<Instance<'_>>> = FxIndexMap::default();
     for owner in tcx.mir_keys(()).iter().map(|owner| owner.to_def_id()) {
         let outer = tcx.typeck_root_def_id(owner);
         if !tcx.generics_of(outer).requires_monomorphization(tcx) {
             roots.extend(root(graph, owner));
+        } else if is_library && !fault::is_planted("generic") {
+            generic.entry(outer).or_default().extend(root(graph, owner));
         }
     }
     if let Some(&main) = roots.first() {
         graph.enter(tcx.typeck_root_def_id(main.def_id()));
     }
-    let Some(reached) = graph.reached(roots) else {
+    let mut known = FxHashSet::default();
+    read(graph, roots, &mut known, &mut program);
+    for (outer, roots) in generic {
+        graph.enter(outer);
+        read(graph, roots, &mut known, &mut program);
+    }
+    program
+}
+
+/// Reads the code that these functions reach. `known`: code without type parameters that has been
+/// read already.
+fn read<'tcx>(
+    graph: &mut Graph<'tcx>,
+    roots: Vec<Instance<'tcx>>,
+    known: &mut FxHashSet<Instance<'tcx>>,
+    program: &mut Program,
+) {
+    let Some(reached) = graph.reached_besides(roots, known) else {
         let text = || Some("the program is too large for this question".to_owned());
-        program.observer = program.observer.or_else(text);
-        program.hook = program.hook.or_else(text);
-        return program;
+        program.observer = program.observer.take().or_else(text);
+        program.hook = program.hook.take().or_else(text);
+        return;
     };
+    known.extend(reached.iter().filter(|node| !node.args.has_param()));
     for node in reached {
         // A promise about a library covers the code that the analysis cannot follow.
-        let unknown = if is_library { None } else { opaque(graph, node) };
+        let unknown = if program.is_library { None } else { opaque(graph, node) };
         if program.observer.is_none() {
             program.observer = observes(graph, node).or_else(|| unknown.clone());
         }
@@ -76,7 +99,6 @@ pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
             program.hook = sets_hook(graph, node).or(unknown);
         }
     }
-    program
 }
 
 /// The node of a body of this crate.
@@ -147,17 +169,12 @@ fn observes<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<Strin
         return Some("panics are caught".into());
     }
     // A destructor runs while the panic leaves the function.
-    let is_destructor = match node.def {
-        InstanceKind::Item(def) => tcx
-            .opt_associated_item(def)
-            .and_then(|item| item.trait_item_def_id())
-            .and_then(|method| tcx.trait_of_assoc(method))
-            .is_some_and(|of| Some(of) == tcx.lang_items().drop_trait()),
-        _ => false,
-    };
-    if is_destructor && !graph.is_standard(node.def_id().krate) {
+    if graph.is_own_destructor(node) {
         let effects = graph.effects([(node, tcx.def_span(node.def_id()))]);
-        if let Some(finding) = effects.findings.first() {
+        // What the callers of a library give as type arguments is a part of their promise.
+        let is_generic = node.args.has_param();
+        let mut findings = effects.findings.iter();
+        if let Some(finding) = findings.find(|of| !(is_generic && of.kind == Kind::Dynamic)) {
             return Some(format!("the destructor `{}` {}", name(), finding.text));
         }
     }

@@ -131,8 +131,12 @@ fn behaviours(case: &Path, source: &str, out: &Path) -> [(String, Option<i32>); 
     rustc(&["--crate-type=lib"], out, &folder().join("tests/runtime/corebeat_future.rs"));
     let path = out.join("rewritten.rs");
     std::fs::write(&path, source).unwrap();
-    rustc(&["--crate-name=original"], out, case);
-    rustc(&["--crate-name=rewritten", "--extern=corebeat_future"], out, &path);
+    let head = Head::of(case);
+    let options = head.arguments.iter().map(String::as_str).filter(|w| w.starts_with("-Cpanic="));
+    let original: Vec<&str> = options.chain(["--crate-name=original"]).collect();
+    rustc(&original, out, case);
+    let names = ["--crate-name=rewritten", "--extern=corebeat_future"];
+    rustc(&[&original[..original.len() - 1], &names[..]].concat(), out, &path);
     [run(&out.join("original")), run(&out.join("rewritten"))]
 }
 
@@ -203,6 +207,13 @@ fn planted_faults_are_detected() {
         ("overtake", "overtake"),
         ("early_drop", "early-drop"),
         ("product", "associative"),
+        ("temporary_life", "early-drop"),
+        ("fold_move", "move"),
+        ("fold_return", "return"),
+        ("fold_first", "first"),
+        ("destructor_index", "destructor"),
+        ("abort", "abort"),
+        ("library_generic", "generic"),
     ];
     for (name, fault) in faults {
         let case = folder().join("tests/ui/reject").join(name).with_extension("rs");

@@ -14,10 +14,13 @@
 //! compute all elements.
 
 use super::iteration::{For, is_iterator, items};
+use super::statements::is_lent;
 use super::{Finder, exit, locals};
 use crate::candidate::{Candidate, Pattern, Piece};
 use crate::option;
-use rustc_hir::{BinOpKind, Block, ByRef, Expr, ExprKind, HirId, PatKind, Stmt, StmtKind};
+use rustc_hir::def::{DefKind, Res};
+use rustc_hir::{BinOpKind, Block, ByRef, CaptureBy, Closure, Expr, ExprKind, HirId, PatKind};
+use rustc_hir::{Stmt, StmtKind};
 use rustc_middle::ty::Ty;
 
 /// An operation that combines an accumulated value with a new one.
@@ -162,7 +165,12 @@ pub(super) fn for_loop<'tcx>(
         ]);
     }
     pieces.push(text(format!(", |a, b| {});", operation.text)));
-    let against = exit(whole.body).map(|(reason, span)| (format!("an iteration {reason}"), span));
+    let mut against =
+        exit(whole.body).map(|(reason, span)| (format!("an iteration {reason}"), span));
+    if is_lent(finder, id) {
+        // A pointer could show a part of the result, or change the variable.
+        against = Some((format!("other code may hold a pointer to `{name}`"), acc.span));
+    }
     Some(Candidate {
         pattern: Pattern::Reduction,
         owner: finder.owner,
@@ -200,6 +208,12 @@ pub(super) fn chain<'tcx>(
     let ty = finder.typeck.expr_ty(expr);
     let is_float = ty.is_floating_point() && option::is_set(option::REASSOCIATE);
     let text = |text: &str| Piece::Text(text.to_owned());
+    // A closure that is taken apart: what it returns early would have another meaning.
+    let leaves = |body| {
+        let (reason, span) = exit(body).filter(|_| !crate::fault::is_planted("return"))?;
+        Some((format!("the closure {reason}"), span))
+    };
+    let mut against = None;
     let (pieces, body) = match (end.ident.as_str(), arguments) {
         ("sum", []) if ty.is_integral() => {
             let (list, function, body) = mapped(finder, source, ty)?;
@@ -218,12 +232,15 @@ pub(super) fn chain<'tcx>(
             let element = args.types().next().filter(|ty| ty.is_integral())?;
             let (list, function, body) = mapped(finder, source, element)?;
             let some = match function.kind {
-                ExprKind::Closure(_) => vec![
-                    Piece::Source(function.span.with_hi(body.span.lo())),
-                    text("Some("),
-                    Piece::Source(body.span),
-                    text(")"),
-                ],
+                ExprKind::Closure(_) => {
+                    against = leaves(body);
+                    vec![
+                        Piece::Source(function.span.with_hi(body.span.lo())),
+                        text("Some("),
+                        Piece::Source(body.span),
+                        text(")"),
+                    ]
+                }
                 _ => vec![text("|x| Some("), Piece::Source(function.span), text("(x))")],
             };
             let operation = match end.ident.as_str() {
@@ -238,13 +255,11 @@ pub(super) fn chain<'tcx>(
             let [acc, item] = body.params else { return None };
             let PatKind::Binding(mode, id, _, None) = acc.pat.kind else { return None };
             let made = [first.span, item.pat.span, function.span];
-            // The list comes before the first value, and behind it in the rewritten code.
-            let is_constant = match first.kind {
+            let is_value = match first.kind {
                 ExprKind::Unary(_, inner) => matches!(inner.kind, ExprKind::Lit(_)),
                 _ => matches!(first.kind, ExprKind::Lit(_) | ExprKind::Path(_)),
             };
-            if mode.0 != ByRef::No || !is_constant || made.iter().any(|span| span.from_expansion())
-            {
+            if mode.0 != ByRef::No || !is_value || made.iter().any(|span| span.from_expansion()) {
                 return None;
             }
             let inner = Finder {
@@ -256,8 +271,14 @@ pub(super) fn chain<'tcx>(
             };
             let operation = operation(&inner, id, body.value)?;
             let list = items(finder, source)?;
+            against = leaves(body.value);
+            if !is_fixed(finder, first, source) {
+                // The list comes before the first value, and behind it in the rewritten code.
+                let text = "the first value may change while the list is made";
+                against = Some((text.into(), first.span));
+            }
             let function = vec![
-                text("|"),
+                text(head(closure)),
                 Piece::Source(item.pat.span),
                 text("| "),
                 Piece::Source(operation.value.span),
@@ -278,8 +299,9 @@ pub(super) fn chain<'tcx>(
             }
             let all = finder.snippet(function.span);
             let name = super::statements::free(&all, &["item", "element", "each"])?;
+            against = leaves(body.value);
             let function = vec![
-                text(&format!("|{name}| {{ let ")),
+                text(&format!("{}{name}| {{ let ", head(closure))),
                 Piece::Source(item.pat.span),
                 text(&format!(" = &{name}; usize::from(")),
                 Piece::Source(body.value.span),
@@ -296,8 +318,28 @@ pub(super) fn chain<'tcx>(
         pieces,
         parts: vec![finder.part(body)],
         is_expression: false,
-        against: None,
+        against,
     })
+}
+
+/// The begin of a closure. Without its `move`, what it takes would end later.
+fn head(closure: &Closure<'_>) -> &'static str {
+    let is_by_reference = matches!(closure.capture_clause, CaptureBy::Ref);
+    if is_by_reference || crate::fault::is_planted("move") { "|" } else { "move |" }
+}
+
+/// Whether the first value of `fold`, a literal or a path, is the same before and behind the list.
+fn is_fixed<'tcx>(finder: &Finder<'_, 'tcx>, first: &Expr<'_>, source: &'tcx Expr<'tcx>) -> bool {
+    match first.kind {
+        ExprKind::Path(path) => match finder.typeck.qpath_res(&path, first.hir_id) {
+            Res::Def(DefKind::Const { .. } | DefKind::AssocConst { .. }, _) => true,
+            Res::Local(_) if crate::fault::is_planted("first") => true,
+            Res::Local(id) => !locals(finder.tcx, source).contains(&id) && !is_lent(finder, id),
+            _ => false,
+        },
+        // A literal.
+        _ => true,
+    }
 }
 
 /// `FUNCTION(first, list, function, |a, b| operation)`

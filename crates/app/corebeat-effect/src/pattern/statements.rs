@@ -24,9 +24,12 @@ use crate::candidate::{Candidate, Part, Pattern, Piece};
 use crate::effect::Effects;
 use crate::estimate;
 use crate::fault;
+use crate::rule;
 use rustc_hir::intravisit::{self, Visitor};
-use rustc_hir::{BindingMode, Block, ByRef, Expr, ExprKind, HirId, Mutability, Stmt, StmtKind};
-use rustc_hir::{Pat, PatKind};
+use rustc_hir::{
+    BindingMode, Block, BorrowKind, ByRef, Expr, ExprKind, HirId, Mutability, Stmt, StmtKind,
+};
+use rustc_hir::{LetStmt, Pat, PatKind, UnOp};
 use rustc_middle::ty::adjustment::{Adjust, AutoBorrow, AutoBorrowMutability};
 use rustc_middle::ty::{TyCtxt, TypeckResults};
 use rustc_span::{BytePos, Ident, Span, Symbol};
@@ -145,34 +148,41 @@ fn lives_longer<'tcx>(finder: &Finder<'_, 'tcx>, init: &'tcx Expr<'tcx>) -> bool
         let env = rustc_middle::ty::TypingEnv::post_analysis(finder.tcx, finder.owner.to_def_id());
         finder.typeck.expr_ty(expr).needs_drop(finder.tcx, env)
     };
-    match init.kind {
-        ExprKind::AddrOf(_, _, of) => {
-            let mut base = of;
-            while let ExprKind::Field(inner, _) | ExprKind::Index(inner, ..) = base.kind {
-                base = inner;
-            }
-            let is_value = !matches!(base.kind, ExprKind::Path(_) | ExprKind::Unary(..));
-            is_value && needs_drop(base) || lives_longer(finder, of)
-        }
-        ExprKind::Tup(parts) | ExprKind::Array(parts) => {
-            parts.iter().any(|part| lives_longer(finder, part))
-        }
-        ExprKind::Struct(_, fields, _) => {
-            fields.iter().any(|field| lives_longer(finder, field.expr))
-        }
-        // Constructors, casts, blocks and branches with such values.
-        ExprKind::Call(_, parts) => {
-            parts.iter().any(|part| matches!(part.kind, ExprKind::AddrOf(..)))
-                && !finder.is_call(init)
-        }
-        ExprKind::Cast(inner, _) | ExprKind::DropTemps(inner) => lives_longer(finder, inner),
-        ExprKind::Block(block, _) => block.expr.is_some_and(|tail| lives_longer(finder, tail)),
-        ExprKind::If(_, then, other) => {
-            lives_longer(finder, then) || other.is_some_and(|other| lives_longer(finder, other))
-        }
-        ExprKind::Match(_, arms, _) => arms.iter().any(|arm| lives_longer(finder, arm.body)),
-        _ => false,
+    // Any borrow of a value that is not in a call: the compiler gives some of them a longer life.
+    struct Search<'a, 'b, 'tcx> {
+        finder: &'a Finder<'b, 'tcx>,
+        needs_drop: &'a dyn Fn(&Expr<'tcx>) -> bool,
+        found: bool,
     }
+    impl<'tcx> Visitor<'tcx> for Search<'_, '_, 'tcx> {
+        fn visit_expr(&mut self, expr: &'tcx Expr<'tcx>) {
+            if self.finder.is_call(expr) {
+                return;
+            }
+            if let ExprKind::AddrOf(_, _, of) = expr.kind {
+                let mut base = of;
+                while let ExprKind::Field(inner, _)
+                | ExprKind::Index(inner, ..)
+                | ExprKind::Unary(UnOp::Deref, inner)
+                | ExprKind::AddrOf(_, _, inner)
+                | ExprKind::DropTemps(inner) = base.kind
+                {
+                    base = inner;
+                }
+                self.found |= !matches!(base.kind, ExprKind::Path(_)) && (self.needs_drop)(base);
+            }
+            intravisit::walk_expr(self, expr);
+        }
+        // What a macro such as `pin!` keeps.
+        fn visit_local(&mut self, local: &'tcx LetStmt<'tcx>) {
+            self.found |=
+                local.super_.is_some() && local.init.is_some_and(|init| (self.needs_drop)(init));
+            intravisit::walk_local(self, local);
+        }
+    }
+    let mut search = Search { finder, needs_drop: &needs_drop, found: false };
+    search.visit_expr(init);
+    search.found
 }
 
 /// The local variables that code assigns or borrows to change them, without those that a pattern
@@ -211,6 +221,46 @@ impl<'tcx> Visitor<'tcx> for Changes<'tcx> {
         self.found.extend(base(expr).filter(|_| changes));
         intravisit::walk_expr(self, expr);
     }
+}
+
+/// Whether code of the surrounding function borrows a variable to change it.
+pub(super) fn is_lent(finder: &Finder<'_, '_>, id: HirId) -> bool {
+    struct Lent<'tcx> {
+        tcx: TyCtxt<'tcx>,
+        typeck: &'tcx TypeckResults<'tcx>,
+        id: HirId,
+        found: bool,
+    }
+    impl<'tcx> Visitor<'tcx> for Lent<'tcx> {
+        type NestedFilter = rustc_middle::hir::nested_filter::OnlyBodies;
+        fn maybe_tcx(&mut self) -> TyCtxt<'tcx> {
+            self.tcx
+        }
+        fn visit_expr(&mut self, expr: &'tcx Expr<'tcx>) {
+            let shared = matches!(expr.kind, ExprKind::AddrOf(BorrowKind::Ref, Mutability::Not, _));
+            if let ExprKind::AddrOf(_, _, of) = expr.kind {
+                self.found |= !shared && base(of) == Some(self.id);
+            }
+            let changes = self.typeck.expr_adjustments(expr).iter().any(|adjustment| {
+                let Adjust::Borrow(borrow) = &adjustment.kind else { return false };
+                !matches!(borrow, AutoBorrow::Ref(AutoBorrowMutability::Not))
+            });
+            self.found |= changes && base(expr) == Some(self.id);
+            intravisit::walk_expr(self, expr);
+        }
+        fn visit_pat(&mut self, pat: &'tcx Pat<'tcx>) {
+            self.found |= matches!(
+                pat.kind,
+                PatKind::Binding(BindingMode(ByRef::Yes(_, Mutability::Mut), _), ..)
+            );
+            intravisit::walk_pat(self, pat);
+        }
+    }
+    let tcx = finder.tcx;
+    let root = tcx.typeck_root_def_id_local(finder.owner);
+    let mut search = Lent { tcx, typeck: finder.typeck, id, found: false };
+    search.visit_expr(tcx.hir_body_owned_by(root).value);
+    search.found
 }
 
 /// The variable of which an expression is a part.
@@ -374,7 +424,7 @@ fn shown(finder: &Finder<'_, '_>, span: Span) -> String {
     shorten(&finder.snippet(span))
 }
 
-/// Whether the destructor of a variable has effects, so that it must run where it runs now.
+/// Whether the destructor of a variable has effects or may panic, so that it must run where it runs now.
 fn ends_with_effects(finder: &Finder<'_, '_>, id: HirId) -> bool {
     if fault::is_planted("early-drop") {
         return false;
@@ -382,8 +432,7 @@ fn ends_with_effects(finder: &Finder<'_, '_>, id: HirId) -> bool {
     let mut graph = finder.graph.borrow_mut();
     let ty = finder.tcx.erase_and_anonymize_regions(finder.typeck.node_type(id));
     let drop = graph.drop_of(ty, rustc_span::DUMMY_SP);
-    let effects = graph.effects(drop);
-    !effects.findings.is_empty() || effects.panic.is_some() && effects.stop.is_some()
+    !graph.effects(drop).findings.is_empty() || rule::destructor(&mut graph, ty).is_some()
 }
 
 /// The pattern of a `let` and the value for it: one name, or a tuple.

@@ -5,11 +5,16 @@
 use std::fmt::Write;
 
 /// Random numbers: Marsaglia, *Xorshift RNGs*, 2003.
-pub(crate) struct Random(u64);
+pub(crate) struct Random {
+    state: u64,
+    /// The present program has effects of one class only, so no destructors in other places.
+    is_single: bool,
+}
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = Random { state, is_single: false };
         for _ in 0..8 {
             random.next();
         }
@@ -17,10 +22,10 @@ impl Random {
     }
 
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -193,6 +198,7 @@ fn program(random: &mut Random, text: &mut String, class: Option<&str>) {
         Some(_) => &KINDS[..5],
         None => &KINDS,
     };
+    random.is_single = class.is_some();
     let functions: Vec<Kind> = (0..4).map(|_| random.pick(kinds)).collect();
     let is_possible = |effect: &&(&str, &str)| class.is_none_or(|class| effect.0 == class);
     let list: Vec<&str> = EFFECTS.iter().filter(is_possible).map(|effect| effect.1).collect();
@@ -345,7 +351,10 @@ fn group(
     }
     if random.one_in(3) {
         writeln!(text, "    let noisy{number} = Noisy({}).0 + 1;", random.below(9)).unwrap();
-        writeln!(text, "    let held{number} = Noisy(noisy{number});").unwrap();
+        let values = ["Noisy(_)", "&*Box::new(Noisy(_))", "Some((&Noisy(_), 1))"];
+        let value = if random.is_single { values[0] } else { random.pick(&values) };
+        let value = value.replace('_', &format!("noisy{number}"));
+        writeln!(text, "    let held{number} = {value};").unwrap();
     }
     if random.one_in(2) {
         write!(text, "    let h{number}: u64 = ").unwrap();
@@ -383,7 +392,7 @@ fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number:
         "let y = VALUE; r ^= y * 3;",
     ]);
     let change = change.replace("VALUE", &value);
-    let chain = random.pick(&[
+    let chains = [
         "map(|x| VALUE).max().unwrap_or(9)",
         "map(|x| VALUE).min().unwrap_or(9)",
         "fold(3u64, |r, x| r ^ VALUE)",
@@ -391,13 +400,21 @@ fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number:
         "fold(3u64, |r, x| (r + VALUE) % 1009)",
         "filter(|x| twice(1, **x) % 2 == 0).count() as u64",
         "any(|x| VALUE > 50) as u64",
-    ]);
+        "fold(3u64, |r, x| r ^ if *x > 20 { return 1 } else { VALUE })",
+        "fold(3u64, move |r, x| r ^ VALUE ^ own.0)",
+        "filter(move |x| twice(own.0 % 2, **x) % 2 == 0).count() as u64",
+    ];
+    let most = if random.is_single { chains.len() - 3 } else { chains.len() };
+    let chain = random.pick(&chains[..most]);
     if random.one_in(2) {
         writeln!(text, "    let mut r = {}u64;", random.below(5)).unwrap();
         writeln!(text, "    for x in {vector}.iter() {{ {change} }}").unwrap();
         writeln!(text, "    sum = (sum + r % 1_000_003) % 1_000_003;").unwrap();
     } else {
         let chain = chain.replace("VALUE", &value);
+        if chain.contains("own.0") {
+            writeln!(text, "    let own = Noisy({});", random.below(9)).unwrap();
+        }
         writeln!(text, "    let r{number} = {vector}.iter().{chain};").unwrap();
         writeln!(text, "    sum = (sum + r{number} % 1_000_003) % 1_000_003;").unwrap();
     }
