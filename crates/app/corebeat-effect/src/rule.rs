@@ -107,7 +107,7 @@ pub(crate) fn judge<'tcx>(
             steady(graph, &a, span)?;
             let mut promised = hook(graph, owner, &a.effects, a.shown, observer)?;
             if a.effects.panic.is_some() {
-                // What the group has made is dropped while that panic leaves it.
+                // The variables of the group are dropped while that panic leaves it.
                 steady(graph, &b, span)?;
             }
             if let Some(end) = end_of(&a.effects) {

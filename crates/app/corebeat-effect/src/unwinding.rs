@@ -171,7 +171,7 @@ fn observes<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<Strin
     // A destructor runs while the panic leaves the function.
     if graph.is_own_destructor(node) {
         let effects = graph.effects([(node, tcx.def_span(node.def_id()))]);
-        // What the callers of a library give as type arguments is a part of their promise.
+        // Code that callers of a library give as type arguments is a part of their promise.
         let is_generic = node.args.has_param();
         let mut findings = effects.findings.iter();
         if let Some(finding) = findings.find(|of| !(is_generic && of.kind == Kind::Dynamic)) {

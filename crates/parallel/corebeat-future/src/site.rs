@@ -247,9 +247,14 @@ impl Site {
             return;
         }
         let mut control = locked(&self.control);
+        let bit = depth_bit(depth);
+        // Relaxed: decisions change it under the lock. A join that was running at the decision is
+        // no sample of the next trial.
+        if self.plain.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
         let verdict = control.record(depth as usize, sample);
         let Verdict::Plain { is_small, retry } = verdict else { return };
-        let bit = depth_bit(depth);
         // Relaxed: hints. A call that is late uses the old way once more.
         if is_small {
             self.small.fetch_or(bit, Ordering::Relaxed);

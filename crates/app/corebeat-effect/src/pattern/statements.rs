@@ -173,7 +173,7 @@ fn lives_longer<'tcx>(finder: &Finder<'_, 'tcx>, init: &'tcx Expr<'tcx>) -> bool
             }
             intravisit::walk_expr(self, expr);
         }
-        // What a macro such as `pin!` keeps.
+        // A value that a macro such as `pin!` keeps.
         fn visit_local(&mut self, local: &'tcx LetStmt<'tcx>) {
             self.found |=
                 local.super_.is_some() && local.init.is_some_and(|init| (self.needs_drop)(init));
@@ -424,7 +424,8 @@ fn shown(finder: &Finder<'_, '_>, span: Span) -> String {
     shorten(&finder.snippet(span))
 }
 
-/// Whether the destructor of a variable has effects or may panic, so that it must run where it runs now.
+/// Whether the destructor of a variable has effects or may panic, so that it must run where it runs
+/// now.
 fn ends_with_effects(finder: &Finder<'_, '_>, id: HirId) -> bool {
     if fault::is_planted("early-drop") {
         return false;

@@ -394,7 +394,7 @@ impl State {
 }
 
 /// Number of bytes in a socket that the peer has not received; `u32::MAX` where the system does not
-/// tell.
+/// report it.
 fn unreceived(socket: &OwnedFd) -> u32 {
     /// `TIOCOUTQ` of `asm-generic/ioctls.h`.
     const OUTPUT_QUEUE: Opcode = 0x5411;
