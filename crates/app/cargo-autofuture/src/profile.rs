@@ -157,6 +157,8 @@ fn build(options: &Options, project: &Project) -> Result<PathBuf, Error> {
     if programs.len() == 1 {
         return Ok(programs.remove(0));
     }
+    // cargo reports them as their builds end.
+    programs.sort();
     let name = |program: &PathBuf| program.file_name().unwrap_or_default().display().to_string();
     Err(Error::Programs(programs.iter().map(name).collect()))
 }
