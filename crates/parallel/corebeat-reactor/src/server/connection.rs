@@ -221,10 +221,11 @@ impl Connection {
         self.state.with_mut(|state| {
             // SAFETY: the turn excludes other users.
             let state = unsafe { &mut *state };
-            let unreceived = unreceived(&self.socket);
-            if interest.write && unreceived < state.unreceived {
-                state.unreceived = unreceived;
-                return true;
+            if interest.write {
+                let before = std::mem::replace(&mut state.unreceived, unreceived(&self.socket));
+                if state.unreceived < before {
+                    return true;
+                }
             }
             let is_spared = state.patience != Patience::Over && is_ready(&self.socket, interest);
             if is_spared {
@@ -442,6 +443,16 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    fn scratch(input_bytes: usize) -> Scratch {
+        Scratch {
+            now_ms: 0,
+            has_progress: false,
+            input: vec![0; input_bytes].into(),
+            output: Vec::new(),
+            meter: Arc::default(),
+        }
+    }
+
     /// The handler closes the connection at the last read of a turn, and nothing more arrives.
     #[test]
     fn connection_that_is_closed_at_the_last_read_of_a_turn_ends() {
@@ -458,13 +469,7 @@ mod tests {
             }
         };
         let connection = Connection::new(socket.into(), Box::new(handler), 0);
-        let mut scratch = Scratch {
-            now_ms: 0,
-            has_progress: false,
-            input: vec![0; BYTES].into(),
-            output: Vec::new(),
-            meter: Arc::default(),
-        };
+        let mut scratch = scratch(BYTES);
         assert!(connection.turn.begin());
         // SAFETY: this thread has the turn.
         let outcome = unsafe { connection.process(1, false, &mut scratch) };
@@ -482,13 +487,7 @@ mod tests {
             exchange.output().resize(4 << 20, 0);
         };
         let connection = Connection::new(socket.into(), Box::new(handler), 0);
-        let mut scratch = Scratch {
-            now_ms: 0,
-            has_progress: false,
-            input: vec![0; 1].into(),
-            output: Vec::new(),
-            meter: Arc::default(),
-        };
+        let mut scratch = scratch(1);
         assert!(connection.turn.begin());
         // SAFETY: this thread has the turn.
         let mut process = || unsafe { connection.process(1, false, &mut scratch) };
