@@ -31,9 +31,16 @@ pub(crate) const GAP_MS: u64 = 3_000;
 pub struct Store {
     dir: PathBuf,
     /// Holds the lock of the writing process.
-    _lock: File,
+    lock: File,
     index: Index,
     last: Option<(u64, Clock)>,
+}
+
+impl Drop for Store {
+    /// Releases the lock also if a child of fork, which has not called exec yet, has its file open.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 /// The frames of the file, as far as their ageing needs them in memory.
@@ -85,7 +92,7 @@ impl Store {
                 path.display()
             ));
         }
-        let mut store = Store { dir: dir.into(), _lock: lock, index: Index::new(), last: None };
+        let mut store = Store { dir: dir.into(), lock, index: Index::new(), last: None };
         let mut loaded = store.load();
         if let Err(Trouble::Damaged(why)) = &loaded {
             report(store.move_aside(why)?);

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -141,6 +142,22 @@ fn a_second_process_cannot_write_and_can_read() {
     assert_eq!(all(dir.path()), [(START, frame(0, 1.0))]);
     drop(store);
     open(dir.path());
+}
+
+/// A child of fork has the open files of its parent until it calls exec.
+#[test]
+fn lock_ends_with_the_store_although_a_child_has_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let path = dir.path().join("history.lock");
+    let is_lock =
+        |fd: &i32| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|target| target == path);
+    let fd = (0..1024).find(is_lock).unwrap();
+    // SAFETY: the store, which is alive, has this file open.
+    let inherited = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().unwrap();
+    drop(store);
+    open(dir.path());
+    drop(inherited);
 }
 
 #[test]
