@@ -133,8 +133,14 @@ impl Client {
         let all = before + (time.as_secs_f64() * rate) as u64;
         let is_missing =
             |client: &Client| client.requests < all || client.idle.len() < client.connections.len();
-        while begin.elapsed() < time || is_paced && is_missing(self) {
-            let due = before + (begin.elapsed().min(time).as_secs_f64() * rate) as u64;
+        loop {
+            // One look at the clock: a request that is due only after it is sent in a later turn.
+            let now = begin.elapsed();
+            let is_over = now >= time;
+            if is_over && !(is_paced && is_missing(self)) {
+                break;
+            }
+            let due = before + (now.min(time).as_secs_f64() * rate) as u64;
             while self.requests < due
                 && let Some(n) = self.idle.pop_front()
             {
@@ -143,7 +149,6 @@ impl Client {
                 self.connections[n].ask(self.requests, begin + due)?;
             }
             let next_s = (self.requests + 1 - before) as f64 / rate;
-            let is_over = begin.elapsed() >= time;
             let is_busy = self.idle.is_empty() || is_over;
             let end = Duration::from_secs_f64(next_s).min(time);
             let limit = if is_busy { ANSWER_MAX } else { end.saturating_sub(begin.elapsed()) };
