@@ -32,7 +32,7 @@ use corebeat_sync::descriptor::StandardTaken;
 use corebeat_sync::fork::KeptOut;
 use corebeat_sync::{Mutex, lock, quiet, thread};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -269,7 +269,11 @@ impl Uring {
             Some(time) => SubmitArgs::new().timespec(time),
             None => SubmitArgs::new(),
         };
-        match self.ring.submitter().submit_with_args(1, &limit) {
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        // Submits nothing: another thread may have queued entries that only it may submit.
+        // SAFETY: with these flags, the kernel reads a `SubmitArgs`, and its time, during the call.
+        let waited = unsafe { self.ring.submitter().enter(0, 1, flags.bits(), Some(&limit)) };
+        match waited {
             Err(why) if is_temporary(&why) || Errno::from_io_error(&why) == Some(Errno::TIME) => {
                 Ok(())
             }
@@ -407,7 +411,7 @@ impl Notify for Uring {
         // The kernel keeps all later reports elsewhere until a call takes those without room.
         // SAFETY: the lock of the changes excludes other users of the queue.
         if unsafe { self.ring.submission_shared() }.cq_overflow() {
-            self.submit(&mut changes)?;
+            self.block(Some(Duration::ZERO))?;
             reports.sync();
         }
         if changes.ready.is_empty() && reports.is_empty() {
@@ -559,6 +563,18 @@ mod tests {
         drop(second);
         // The end would not arrive if a request kept the file open.
         assert_eq!(far.read(&mut [0; 9]).unwrap(), 0);
+    }
+
+    /// A thread that waits may handle events of others afterwards.
+    #[test]
+    fn waiting_thread_submits_no_request_of_the_thread_for_them() {
+        let Some(set) = set_with_submitter() else { return };
+        let mut changes = lock(&set.changes);
+        let (near, _far) = pair();
+        let request = opcode::PollAdd::new(Fd(near.as_raw_fd()), PollFlags::OUT.bits().into());
+        set.push(&mut changes, &request.build().user_data(7)).unwrap();
+        set.block(Some(Duration::ZERO)).unwrap();
+        assert!(!set.is_submitted(&mut changes));
     }
 
     #[test]
