@@ -4,6 +4,8 @@ use super::engine::Scratch;
 use super::regime::Set;
 use super::{Exchange, Handler};
 use crate::notify::Interest;
+#[cfg(all(test, not(loom)))]
+use crate::simulation::{self, Fault};
 use crate::system;
 use crate::turn::Turn;
 use corebeat_probe::block;
@@ -36,6 +38,8 @@ pub(crate) struct Connection {
     /// Time since which a part of a request waits for the rest, in milliseconds since the start;
     /// `u64::MAX` without one.
     partial_ms: AtomicU64,
+    /// Whether a sweep found the connection late.
+    is_due: AtomicBool,
     /// Whether a report stated that a short read is no proof that nothing is left.
     is_final: AtomicBool,
     /// Used by the thread that has the turn. `None` until the connection enters its first set.
@@ -78,6 +82,16 @@ enum Patience {
     Over,
 }
 
+impl Patience {
+    fn lasts(self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::EndlessPatience) || simulation::has(Fault::NoPatience) {
+            return simulation::has(Fault::EndlessPatience);
+        }
+        self != Patience::Over
+    }
+}
+
 /// State of a connection after a turn.
 pub(super) enum Outcome {
     /// The connection waits for an event. `is_drained` is as in
@@ -113,6 +127,7 @@ impl Connection {
             turn: Turn::new(),
             progress_ms: AtomicU64::new(now_ms),
             partial_ms: AtomicU64::new(u64::MAX),
+            is_due: AtomicBool::new(false),
             is_final: AtomicBool::new(false),
             place: UnsafeCell::new(None),
             state: UnsafeCell::new(state),
@@ -199,6 +214,19 @@ impl Connection {
         })
     }
 
+    /// Notes that a sweep found the connection late, before the turn begins.
+    pub(super) fn set_due(&self) {
+        // Relaxed: the turn that the caller begins, or its mark, publishes the store.
+        self.is_due.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a sweep found the connection late since the last call, for a thread that has
+    /// the turn.
+    pub(super) fn take_due(&self) -> bool {
+        // Relaxed: see `set_due`.
+        self.is_due.load(Ordering::Relaxed) && self.is_due.swap(false, Ordering::Relaxed)
+    }
+
     /// Returns whether the connection has made no progress for `idle_ms`, or has an incomplete
     /// request for `request_ms`.
     pub(super) fn is_late(&self, now_ms: u64, idle_ms: u64, request_ms: u64) -> bool {
@@ -227,7 +255,7 @@ impl Connection {
                     return true;
                 }
             }
-            let is_spared = state.patience != Patience::Over && is_ready(&self.socket, interest);
+            let is_spared = state.patience.lasts() && is_ready(&self.socket, interest);
             if is_spared {
                 state.patience = Patience::Waits;
             }
@@ -399,6 +427,10 @@ impl State {
 fn unreceived(socket: &OwnedFd) -> u32 {
     /// `TIOCOUTQ` of `asm-generic/ioctls.h`.
     const OUTPUT_QUEUE: Opcode = 0x5411;
+    #[cfg(all(test, not(loom)))]
+    if let Some(bytes) = simulation::unreceived(socket) {
+        return bytes;
+    }
     // SAFETY: this request writes an int.
     let queue = unsafe { ioctl(socket, Getter::<OUTPUT_QUEUE, i32>::new()) };
     queue.ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or(u32::MAX)
@@ -407,6 +439,10 @@ fn unreceived(socket: &OwnedFd) -> u32 {
 /// Returns whether a socket permits what its connection waits for. On an error it does not, and the
 /// time of the connection decides.
 fn is_ready(socket: &OwnedFd, interest: Interest) -> bool {
+    #[cfg(all(test, not(loom)))]
+    if let Some(is_ready) = simulation::is_ready(socket, interest) {
+        return is_ready;
+    }
     let events = if interest.write { PollFlags::OUT } else { PollFlags::IN };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(socket, events)], Some(&now)).is_ok_and(|number| number > 0)

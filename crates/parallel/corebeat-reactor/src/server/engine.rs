@@ -436,6 +436,9 @@ impl Engine {
         #[cfg(all(test, not(loom)))]
         let Some(_occupied) = crate::simulation::occupy(&connection.socket) else { return };
         loop {
+            if self.close_if_late(connection, scratch) {
+                return;
+            }
             // Before the reads, so that an idle connection has received nothing until now.
             let is_draining = self.is_draining();
             let buffered_max = self.config.buffered_bytes;
@@ -589,9 +592,7 @@ impl Engine {
     /// Closes idle connections of a set, resumes accepting, and sets the time of the next sweep.
     fn sweep(&self, own: &Set, scratch: &mut Scratch) {
         let now_ms = scratch.now_ms;
-        let ms = |time: Duration| (time.as_millis() as u64).max(1);
-        let idle_ms = self.config.idle_timeout.map_or(u64::MAX, ms);
-        let request_ms = self.config.request_timeout.map_or(u64::MAX, ms);
+        let (idle_ms, request_ms) = self.limits_ms();
         let next_ms = match idle_ms.min(request_ms) {
             u64::MAX => u64::MAX,
             limit_ms => now_ms + (limit_ms / 4).clamp(SWEEP_PERIOD_MS.0, SWEEP_PERIOD_MS.1),
@@ -607,23 +608,46 @@ impl Engine {
             self.is_draining() || connection.is_late(now_ms, idle_ms, request_ms)
         };
         for connection in own.members.filter(is_due) {
-            // A connection whose turn another thread has makes progress.
-            if !connection.turn.try_begin() {
+            // If another thread has the turn, the mark lets that thread close the connection.
+            connection.set_due();
+            if !connection.turn.begin() {
                 continue;
             }
-            // Another thread may have processed the connection since it was found late.
-            let is_late = connection.is_late(now_ms, idle_ms, request_ms);
-            // SAFETY: this thread has the turn.
-            if is_late && !unsafe { connection.is_spared() } {
-                self.count(&self.idle_closed);
-                self.close(&connection, End::Regular);
+            if self.close_if_late(&connection, scratch) {
+                continue;
+            }
             // Draining closes a connection without a request in progress. An event that came
             // meanwhile is left to this turn.
-            } else if self.is_draining() || !connection.turn.end() {
+            if self.is_draining() || !connection.turn.end() {
                 self.process(&connection, scratch);
             }
         }
         self.end_if_done();
+    }
+
+    /// Limits of the time without progress and of that of an incomplete request, in milliseconds.
+    fn limits_ms(&self) -> (u64, u64) {
+        let ms = |time: Duration| (time.as_millis() as u64).max(1);
+        let Config { idle_timeout, request_timeout, .. } = &self.config;
+        (idle_timeout.map_or(u64::MAX, ms), request_timeout.map_or(u64::MAX, ms))
+    }
+
+    /// Closes a connection that a sweep has found late, unless it is spared. Another thread may
+    /// have processed it since. Returns whether it is closed. The caller has the turn.
+    fn close_if_late(&self, connection: &Arc<Connection>, scratch: &mut Scratch) -> bool {
+        if !connection.take_due() {
+            return false;
+        }
+        scratch.read_clock(self);
+        let (idle_ms, request_ms) = self.limits_ms();
+        let is_late = connection.is_late(scratch.now_ms, idle_ms, request_ms);
+        // SAFETY: the caller has the turn.
+        if !is_late || unsafe { connection.is_spared() } {
+            return false;
+        }
+        self.count(&self.idle_closed);
+        self.close(connection, End::Regular);
+        true
     }
 
     fn is_draining(&self) -> bool {
