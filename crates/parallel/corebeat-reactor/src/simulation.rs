@@ -61,10 +61,17 @@ pub(crate) enum Fault {
     NoPatience,
     /// A peer without progress stays connected as long as its socket is ready at each sweep.
     EndlessPatience,
+    /// While the system lacks memory for output, the connection tries again at once.
+    BusyRetry,
+    /// No sweep sends output for which the system lacked memory.
+    LostRetry,
 }
 
 /// Number of calls of the system in a simulation. A server that makes more of them spins.
 const CALLS_MAX: u64 = 2_000_000;
+
+/// Number of refused sends in a simulation. A server that tries more often spins.
+const REFUSALS_MAX: u64 = 10_000;
 
 /// The state that all parts of a simulation share.
 pub(crate) struct World {
@@ -79,6 +86,10 @@ struct State {
     pause_end: Duration,
     /// Number of pauses so far, and their total time.
     pauses: (u64, Duration),
+    /// Time until which the system lacks memory for output.
+    shortage_end: Duration,
+    /// Number of sends that were refused for that reason.
+    refusals: u64,
     calls: u64,
     network: Network,
     /// Connections that a thread handles.
@@ -105,6 +116,8 @@ impl World {
             now: Duration::ZERO,
             pause_end: Duration::ZERO,
             pauses: (0, Duration::ZERO),
+            shortage_end: Duration::ZERO,
+            refusals: 0,
             calls: 0,
             network: Network::default(),
             occupied: BTreeSet::new(),
@@ -144,14 +157,41 @@ impl World {
             state.calls > CALLS_MAX
         };
         if is_over {
-            self.violate(format!("the server spins: it has made {CALLS_MAX} calls"));
-            // Ends the simulation at its limit of time.
-            corebeat_lpel::sleep(Duration::MAX);
+            self.end(format!("the server spins: it has made {CALLS_MAX} calls"));
         }
         if self.draws(3) {
             corebeat_lpel::yield_now();
         }
         self.hold();
+    }
+
+    /// Ends the simulation, at its limit of time.
+    fn end(&self, why: String) {
+        self.violate(why);
+        corebeat_lpel::sleep(Duration::MAX);
+    }
+
+    /// Lets the system lack memory for output for some time.
+    fn begin_shortage(&self, time: Duration) {
+        let mut state = lock_std(&self.state);
+        state.shortage_end = state.now + time;
+    }
+
+    /// Returns whether the system lacks memory for the output of a send.
+    fn lacks_memory(&self) -> bool {
+        let refusals = {
+            let mut state = lock_std(&self.state);
+            if state.now >= state.shortage_end {
+                drop(state);
+                return self.draws(32);
+            }
+            state.refusals += 1;
+            state.refusals
+        };
+        if refusals > REFUSALS_MAX {
+            self.end(format!("the server spins: {REFUSALS_MAX} sends found no memory"));
+        }
+        true
     }
 
     /// Suspends a thread of the server until the end of a pause.

@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     partial_ms: AtomicU64,
     /// Whether a sweep found the connection late.
     is_due: AtomicBool,
+    /// Whether the connection waits for memory of the system: no event follows.
+    is_starved: AtomicBool,
     /// Whether a report stated that a short read is no proof that nothing is left.
     is_final: AtomicBool,
     /// Used by the thread that has the turn. `None` until the connection enters its first set.
@@ -59,8 +61,7 @@ struct State {
     output: Vec<u8>,
     /// Number of bytes of `output` that were sent.
     sent: usize,
-    /// Whether the system lacked memory for the rest, although the buffer of the socket has room:
-    /// no event follows.
+    /// Whether the system lacked memory for the rest, although the buffer of the socket has room.
     lacks_memory: bool,
     /// Whether the handler has received the end of the data, or closed the connection: the
     /// connection is closed when the output has been sent.
@@ -98,6 +99,8 @@ pub(super) enum Outcome {
     /// [`Notify::rearm`](crate::notify::Notify::rearm). `is_idle` states that no request is in
     /// progress, and that no byte of one has arrived.
     Waits { interest: Interest, is_drained: bool, is_idle: bool },
+    /// The system lacks memory for the output.
+    LacksMemory,
     /// The connection has ended.
     Ended(End),
 }
@@ -128,6 +131,7 @@ impl Connection {
             progress_ms: AtomicU64::new(now_ms),
             partial_ms: AtomicU64::new(u64::MAX),
             is_due: AtomicBool::new(false),
+            is_starved: AtomicBool::new(false),
             is_final: AtomicBool::new(false),
             place: UnsafeCell::new(None),
             state: UnsafeCell::new(state),
@@ -214,6 +218,20 @@ impl Connection {
         })
     }
 
+    /// Notes whether the connection waits for memory, for a thread that has the turn.
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.is_starved.store(is_starved, Ordering::SeqCst);
+    }
+
+    /// Returns whether the connection waits for memory.
+    pub(super) fn is_starved(&self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::LostRetry) {
+            return false;
+        }
+        self.is_starved.load(Ordering::SeqCst)
+    }
+
     /// Notes that a sweep found the connection late, before the turn begins.
     pub(super) fn set_due(&self) {
         // Relaxed: the turn that the caller begins, or its mark, publishes the store.
@@ -294,7 +312,12 @@ impl State {
                 Ok(true) if self.is_over => return Outcome::Ended(End::Regular),
                 Ok(true) => {}
                 // Back-pressure: nothing is read until the peer has taken the output.
-                Ok(false) => return waits(Interest::WRITE, !self.lacks_memory),
+                Ok(false) if self.lacks_memory => {
+                    // The system is late, and not the peer.
+                    self.patience = Patience::Full;
+                    return Outcome::LacksMemory;
+                }
+                Ok(false) => return waits(Interest::WRITE, true),
                 Err(_) => return Outcome::Ended(End::Regular),
             }
             let received = block!("receive", { system::read(&own.socket, &mut scratch.input[..]) });

@@ -22,6 +22,8 @@ const SWEEP: Duration = Duration::from_millis(25);
 /// Time of a pause, and that between two of them, in which the server processes what came.
 const PAUSE: Duration = Duration::from_millis(120);
 const RUNS: Duration = Duration::from_millis(10);
+/// Time for which the system lacks memory for output.
+const SHORTAGE: Duration = Duration::from_millis(50);
 /// First byte of a request that never ends.
 const ENDLESS: u8 = u8::MAX;
 
@@ -170,7 +172,10 @@ fn serve(world: &Arc<World>, listener: TcpListener, clients: usize) {
     let control = server.control();
     for _ in 0..draw(world, &[0, 1, 6]) {
         world.sleep(Duration::from_nanos(draw(world, &[0, 1000, 100_000])));
-        if idle_timeout.is_some() && draw(world, &[0, 1]) == 1 {
+        let happens = draw(world, &[0, 1, 2, 3]);
+        if happens == 0 {
+            world.begin_shortage(SHORTAGE);
+        } else if idle_timeout.is_some() && happens < 3 {
             world.pause(PAUSE);
             world.sleep(RUNS);
         } else if let Err(why) = control.switch(variant(world)) {
@@ -264,6 +269,8 @@ fn planted_faults_of_a_simulated_server_are_detected() {
         Fault::LostWake,
         Fault::NoPatience,
         Fault::EndlessPatience,
+        Fault::BusyRetry,
+        Fault::LostRetry,
     ];
     for fault in faults {
         let found = (0..200).find_map(|seed| run(seed, Some(fault)).err().map(|why| (seed, why)));

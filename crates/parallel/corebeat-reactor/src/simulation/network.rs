@@ -113,7 +113,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> 
     if world.draws(32) {
         return Err(Errno::INTR);
     }
-    if world.draws(32) {
+    if world.lacks_memory() {
         return Err(Errno::NOBUFS);
     }
     let fd = socket.as_raw_fd();
