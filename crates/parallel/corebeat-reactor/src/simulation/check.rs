@@ -119,9 +119,9 @@ fn talk(world: &Arc<World>) {
     }
 }
 
-/// Makes no progress: sends a part of a request, or one that does not end, byte by byte. Checks that
-/// the server closes the connection when its idle time is over. It may stay open at one sweep, so
-/// that the server processes bytes that came during a pause, or just before.
+/// Makes no progress: sends a part of a request, or one that does not end, byte by byte. Checks
+/// that the server closes the connection when its idle time is over. It may stay open at one sweep,
+/// so that the server processes bytes that came during a pause, or just before.
 fn idle(world: &Arc<World>) {
     let client = Client::connect(world);
     let drips = draw(world, &[0, 1]) == 1;
