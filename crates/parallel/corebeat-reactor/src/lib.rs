@@ -131,10 +131,11 @@
 //!     (`control_in_a_child_of_fork_has_no_effect_and_takes_no_lock`).
 //! 11. A handler in a wait that nothing interrupts delays no connection that another thread may
 //!     handle (`handler_that_nothing_interrupts_delays_no_connection_of_another_thread`).
-//! 12. Servers answer all clients under random networks, orders of steps and switches
-//!     (`simulated_servers_answer_all_clients`), in runs that a seed repeats
-//!     (`simulation_with_equal_seeds_has_equal_histories`), with planted faults in
-//!     `planted_faults_of_a_simulated_server_are_detected`.
+//! 12. Servers answer all clients under random networks, orders of steps, pauses and switches. They
+//!     close every connection whose idle time is over and whose peer makes no progress, and do not
+//!     spin while the system lacks memory (`simulated_servers_answer_all_clients`). A seed repeats
+//!     a run (`simulation_with_equal_seeds_has_equal_histories`). Planted faults are detected
+//!     (`planted_faults_of_a_simulated_server_are_detected`).
 //!
 //! # Memory ordering
 //!
@@ -144,6 +145,7 @@
 //! | parked, unparked (`parking`) | AcqRel | these exchanges | one side finds the other |
 //! | turn ended (`turn`) | Release | Acquire in `begin` | publishes the connection |
 //! | mark in a turn (`turn`) | Release | Acquire in `end` | the turn finds the event |
+//! | a sweep finds a connection late (`server`) | Relaxed | Relaxed | the turn, or its mark |
 //! | a set retires (`members`) | Relaxed | Relaxed | the turn and its mark publish it |
 //!
 //! # Failure

@@ -101,12 +101,19 @@ pub struct Config {
     /// that exceeds it is closed. The default is 1 MiB.
     pub buffered_bytes: usize,
     /// Time after which a connection without progress is closed; `None` for no limit. Progress is
-    /// consumed input or sent output: neither a request that arrives byte by byte, nor a peer that
-    /// reads nothing, is progress. The default is one minute.
+    /// consumed input, sent output, or output that the peer has received: neither a request that
+    /// arrives byte by byte, nor a peer that reads nothing, is progress. The default is one minute.
+    ///
+    /// The server finds such connections by sweeps, whose period is a quarter of the shorter of
+    /// the two limits, and from 1 ms to 1 s. A connection whose socket is ready at a sweep has
+    /// one more turn, because the server may be late and not the peer, and is closed by the first
+    /// sweep after that turn. So a limit is exceeded by up to two periods, and by the time in which
+    /// no thread was free for the sweeps and the turn.
     pub idle_timeout: Option<Duration>,
     /// Time after which a connection with an incomplete request is closed, however many bytes of it
     /// arrive; `None`, the default, for the limit of [`Config::idle_timeout`]. The time begins with
-    /// the first byte that a handler leaves unconsumed. It is extended while output is sent.
+    /// the first byte that a handler leaves unconsumed. It is extended while output is sent, and by
+    /// the sweeps of [`Config::idle_timeout`].
     pub request_timeout: Option<Duration>,
     /// Largest number of connections that are accepted in a second; `None`, the default, for no
     /// limit. Connections that came in the last tenth of a second may be accepted at once. Further

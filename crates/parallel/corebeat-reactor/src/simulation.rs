@@ -6,7 +6,8 @@
 //! The threads of the server, and its clients, are tasks of a deterministic runtime of LPEL, whose
 //! seed draws the order of all steps. A step ends at each call of the system, and at each lock that
 //! another thread holds. The seed also draws the network: sizes of windows, splits, delays, ends,
-//! resets, and errors of the system. Equal seeds produce equal histories.
+//! resets, and errors of the system; and pauses of all threads of the server, as those of a process
+//! that is stopped. Equal seeds produce equal histories.
 //!
 //! ```text
 //!   client task                     World                          threads of the server (tasks)
@@ -28,7 +29,7 @@ mod network;
 mod set;
 
 pub(crate) use blocking::{Condvar, Mutex, Thread, lock, spawn};
-pub(crate) use network::{accept, read, send};
+pub(crate) use network::{accept, is_ready, read, send, unreceived};
 pub(crate) use set::notify;
 
 use corebeat_sync::{lock as lock_std, wait};
@@ -56,10 +57,21 @@ pub(crate) enum Fault {
     LostUnlock,
     /// A thread that waits in a set is not woken.
     LostWake,
+    /// A sweep closes a late connection whose input the server has not read, because it was paused.
+    NoPatience,
+    /// A peer without progress stays connected as long as its socket is ready at each sweep.
+    EndlessPatience,
+    /// While the system lacks memory for output, the connection tries again at once.
+    BusyRetry,
+    /// No sweep sends output for which the system lacked memory.
+    LostRetry,
 }
 
 /// Number of calls of the system in a simulation. A server that makes more of them spins.
 const CALLS_MAX: u64 = 2_000_000;
+
+/// Number of refused sends in a simulation. A server that tries more often spins.
+const REFUSALS_MAX: u64 = 10_000;
 
 /// The state that all parts of a simulation share.
 pub(crate) struct World {
@@ -70,6 +82,14 @@ pub(crate) struct World {
 struct State {
     random: fastrand::Rng,
     now: Duration,
+    /// Time at which the threads of the server continue.
+    pause_end: Duration,
+    /// Number of pauses so far, and their total time.
+    pauses: (u64, Duration),
+    /// Time until which the system lacks memory for output.
+    shortage_end: Duration,
+    /// Number of sends that were refused for that reason.
+    refusals: u64,
     calls: u64,
     network: Network,
     /// Connections that a thread handles.
@@ -94,6 +114,10 @@ impl World {
         let state = State {
             random: fastrand::Rng::with_seed(seed),
             now: Duration::ZERO,
+            pause_end: Duration::ZERO,
+            pauses: (0, Duration::ZERO),
+            shortage_end: Duration::ZERO,
+            refusals: 0,
             calls: 0,
             network: Network::default(),
             occupied: BTreeSet::new(),
@@ -133,13 +157,66 @@ impl World {
             state.calls > CALLS_MAX
         };
         if is_over {
-            self.violate(format!("the server spins: it has made {CALLS_MAX} calls"));
-            // Ends the simulation at its limit of time.
-            corebeat_lpel::sleep(Duration::MAX);
+            self.end(format!("the server spins: it has made {CALLS_MAX} calls"));
         }
         if self.draws(3) {
             corebeat_lpel::yield_now();
         }
+        self.hold();
+    }
+
+    /// Ends the simulation, at its limit of time.
+    fn end(&self, why: String) {
+        self.violate(why);
+        corebeat_lpel::sleep(Duration::MAX);
+    }
+
+    /// Lets the system lack memory for output for some time.
+    fn begin_shortage(&self, time: Duration) {
+        let mut state = lock_std(&self.state);
+        state.shortage_end = state.now + time;
+    }
+
+    /// Returns whether the system lacks memory for the output of a send.
+    fn lacks_memory(&self) -> bool {
+        let refusals = {
+            let mut state = lock_std(&self.state);
+            if state.now >= state.shortage_end {
+                drop(state);
+                return self.draws(32);
+            }
+            state.refusals += 1;
+            state.refusals
+        };
+        if refusals > REFUSALS_MAX {
+            self.end(format!("the server spins: {REFUSALS_MAX} sends found no memory"));
+        }
+        true
+    }
+
+    /// Suspends a thread of the server until the end of a pause.
+    fn hold(&self) {
+        loop {
+            let left = {
+                let state = lock_std(&self.state);
+                state.pause_end.saturating_sub(state.now)
+            };
+            if left.is_zero() {
+                return;
+            }
+            self.sleep(left);
+        }
+    }
+
+    /// Lets the threads of the server pause: no call of the system ends meanwhile.
+    fn pause(&self, time: Duration) {
+        {
+            let mut state = lock_std(&self.state);
+            state.pause_end = state.now + time;
+            state.pauses.0 += 1;
+            state.pauses.1 += time;
+        }
+        self.sleep(time);
     }
 
     /// Waits for a virtual time.

@@ -1,6 +1,7 @@
 //! Servers that switch their variant while they are used.
 
 mod client;
+mod refusal;
 
 use client::{MINUTE, connect, echo, mechanisms, start};
 use corebeat_reactor::{
@@ -8,6 +9,7 @@ use corebeat_reactor::{
 };
 use corebeat_test_group::in_child;
 use proptest::prelude::*;
+use refusal::refuse;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -339,30 +341,6 @@ fn threads_have_the_names_of_their_roles() {
     expect(Pattern::HalfSyncHalfAsync, halves);
 }
 
-/// Lets the system refuse this system call to the calling thread for ever, as containers do.
-fn forbid(call: libc::c_long) {
-    let instruction = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut filter = [
-        // Loads the number of the system call, the first field of `struct seccomp_data`.
-        instruction((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, 0),
-        instruction((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, call as u32, 0, 1),
-        instruction(
-            (libc::BPF_RET | libc::BPF_K) as u16,
-            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
-            0,
-            0,
-        ),
-        instruction((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the calls read the program and its instructions, which outlive them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
-    }
-}
-
 #[test]
 fn forbidden_io_uring_is_an_error_and_the_server_continues() {
     let (server, address) = start(&Config { threads: Some(1), ..Config::default() }, || echo);
@@ -374,7 +352,7 @@ fn forbidden_io_uring_is_an_error_and_the_server_continues() {
         thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    forbid(call);
+                    refuse(call, libc::EPERM);
                     let mechanism = Mechanism::IoUring;
                     let refused = check_mechanism(mechanism).unwrap_err();
                     let Error::IoUring(why) = &refused else { panic!("{refused}") };

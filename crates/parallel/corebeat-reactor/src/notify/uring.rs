@@ -32,7 +32,7 @@ use corebeat_sync::descriptor::StandardTaken;
 use corebeat_sync::fork::KeptOut;
 use corebeat_sync::{Mutex, lock, quiet, thread};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -168,7 +168,7 @@ impl Uring {
     }
 
     /// Queues an entry for the kernel. The caller has locked the changes.
-    fn push(&self, _: &mut Changes, entry: &squeue::Entry) -> io::Result<()> {
+    fn push(&self, changes: &mut Changes, entry: &squeue::Entry) -> io::Result<()> {
         let push = || {
             // SAFETY: the lock of the changes excludes other users of the queue.
             let mut queue = unsafe { self.ring.submission_shared() };
@@ -176,37 +176,37 @@ impl Uring {
             unsafe { queue.push(entry) }
         };
         if push().is_err() {
-            self.submit()?;
+            self.submit(changes)?;
             push().map_err(|_| io::Error::from(Errno::BUSY))?;
         }
         Ok(())
     }
 
-    /// Submits the queued entries.
-    fn submit(&self) -> io::Result<()> {
-        let mut tries = 0;
-        loop {
-            match self.ring.submitter().submit() {
-                Err(why) if tries < TRIES_MAX && is_temporary(&why) => thread::yield_now(),
-                result => return result.map(drop),
-            }
-            tries += 1;
-        }
+    /// Returns whether the kernel has taken all queued entries. The caller has locked the changes.
+    fn is_submitted(&self, _: &mut Changes) -> bool {
+        // SAFETY: the lock of the changes excludes other users of the queue.
+        unsafe { self.ring.submission_shared() }.is_empty()
     }
 
-    /// Submits the requests that wait for it.
+    /// Submits the queued entries. After a failure, the rest is in the queue.
+    fn submit(&self, changes: &mut Changes) -> io::Result<()> {
+        for _ in 0..TRIES_MAX {
+            // The kernel may take a part of the entries while it lacks memory.
+            match self.ring.submitter().submit() {
+                Ok(_) if self.is_submitted(changes) => return Ok(()),
+                Err(why) if !is_temporary(&why) => return Err(why),
+                _ => thread::yield_now(),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Submits the requests that wait for it. After a failure, the next call submits the rest.
     fn submit_changes(&self, changes: &mut Changes) -> io::Result<()> {
         if !std::mem::replace(&mut changes.has_bell, true) {
             changes.new.push((RESERVED, self.bell.as_raw_fd()));
         }
-        if changes.new.is_empty() && changes.old.is_empty() {
-            return Ok(());
-        }
-        // A failure leaves the rest for the next call.
-        while let Some(key) = changes.old.last().copied() {
-            self.push(changes, &cancel(key))?;
-            changes.old.pop();
-        }
+        self.push_old(changes)?;
         while let Some((key, fd)) = changes.new.last().copied() {
             // A bell is always writable.
             let is_bell = key == RESERVED;
@@ -216,7 +216,35 @@ impl Uring {
             self.push(changes, &request.build().user_data(key))?;
             changes.new.pop();
         }
-        self.submit()
+        self.submit_rest(changes)
+    }
+
+    /// Queues the entries that cancel requests.
+    fn push_old(&self, changes: &mut Changes) -> io::Result<()> {
+        while let Some(key) = changes.old.last().copied() {
+            self.push(changes, &cancel(key))?;
+            changes.old.pop();
+        }
+        Ok(())
+    }
+
+    /// Submits the queued entries, without a system call if there are none.
+    fn submit_rest(&self, changes: &mut Changes) -> io::Result<()> {
+        if self.is_submitted(changes) { Ok(()) } else { self.submit(changes) }
+    }
+
+    /// Cancels requests on the calling thread. After a failure, the thread that submits requests
+    /// cancels the rest; until then, these requests keep their files open.
+    fn cancel_old(&self, changes: &mut Changes) -> io::Result<()> {
+        // Requests that are left in the queue must not be submitted by another thread.
+        let cancelled = match self.submitter.is_none() || self.is_submitted(changes) {
+            true => self.push_old(changes).and_then(|()| self.submit_rest(changes)),
+            false => Err(Errno::AGAIN.into()),
+        };
+        if cancelled.is_err() {
+            self.renew(changes);
+        }
+        cancelled
     }
 
     /// Lets a wait in progress, or the thread that submits requests, read the changes.
@@ -241,7 +269,11 @@ impl Uring {
             Some(time) => SubmitArgs::new().timespec(time),
             None => SubmitArgs::new(),
         };
-        match self.ring.submitter().submit_with_args(1, &limit) {
+        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        // Submits nothing: another thread may have queued entries that only it may submit.
+        // SAFETY: with these flags, the kernel reads a `SubmitArgs`, and its time, during the call.
+        let waited = unsafe { self.ring.submitter().enter(0, 1, flags.bits(), Some(&limit)) };
+        match waited {
             Err(why) if is_temporary(&why) || Errno::from_io_error(&why) == Some(Errno::TIME) => {
                 Ok(())
             }
@@ -338,14 +370,8 @@ impl Notify for Uring {
         let is_cancelled = changes.forget(key)?;
         self.count_ended(&changes);
         if is_cancelled {
-            let cancelled = self.push(&mut changes, &cancel(key)).and_then(|()| self.submit());
-            if let Err(why) = cancelled {
-                // The system lacks memory. The next wait tries again: until then, the request
-                // keeps the file open.
-                changes.old.push(key);
-                self.renew(&changes);
-                return Err(why);
-            }
+            changes.old.push(key);
+            self.cancel_old(&mut changes)?;
         }
         Ok(())
     }
@@ -362,11 +388,7 @@ impl Notify for Uring {
     }
 
     fn settle(&self) -> io::Result<()> {
-        let mut changes = lock(&self.changes);
-        for key in std::mem::take(&mut changes.old) {
-            self.push(&mut changes, &cancel(key))?;
-        }
-        self.submit()
+        self.cancel_old(&mut lock(&self.changes))
     }
 
     fn wait(&self, events: &mut Vec<Event>, max: usize, time: Option<Duration>) -> io::Result<()> {
@@ -389,7 +411,7 @@ impl Notify for Uring {
         // The kernel keeps all later reports elsewhere until a call takes those without room.
         // SAFETY: the lock of the changes excludes other users of the queue.
         if unsafe { self.ring.submission_shared() }.cq_overflow() {
-            self.submit()?;
+            self.block(Some(Duration::ZERO))?;
             reports.sync();
         }
         if changes.ready.is_empty() && reports.is_empty() {
@@ -464,7 +486,12 @@ impl Notify for Submitted {
 }
 
 #[cfg(all(test, not(loom)))]
+#[path = "../../tests/refusal/mod.rs"]
+mod refusal;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use super::refusal::refuse;
     use super::*;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
@@ -490,6 +517,64 @@ mod tests {
         let mut events = Vec::new();
         set.wait(&mut events, max, time).unwrap();
         events.iter().map(|event| (event.key, event.readable)).collect()
+    }
+
+    /// Returns a set with a thread of its own for requests, which has not begun.
+    fn set_with_submitter() -> Option<Uring> {
+        Some(Uring { submitter: Some(bell().unwrap()), ..set(CHANGES, REPORTS)? })
+    }
+
+    /// Calls a function on a thread to which the system refuses all use of rings, as if it lacked
+    /// memory, and returns its error.
+    fn refused(call: impl FnOnce() -> io::Result<()> + Send) {
+        let refused = std::thread::scope(|scope| {
+            let run = || {
+                refuse(libc::SYS_io_uring_enter, libc::EAGAIN);
+                call()
+            };
+            scope.spawn(run).join().unwrap()
+        });
+        assert!(is_temporary(&refused.unwrap_err()));
+    }
+
+    #[test]
+    fn refused_requests_are_submitted_later() {
+        let Some(set) = set_with_submitter() else { return };
+        let submit = || set.submit_changes(&mut lock(&set.changes));
+        let is_submitted = || set.is_submitted(&mut lock(&set.changes));
+        let (near, _far) = pair();
+        set.add(near.as_fd(), 7, Interest::READ).unwrap();
+        refused(submit);
+        assert!(!is_submitted());
+        submit().unwrap();
+        assert!(is_submitted());
+        assert_eq!(next(&set, 9, SECONDS), [(7, false)]);
+        // Requests that wait for the thread that submits them are not submitted by another one.
+        let (second, mut far) = pair();
+        set.add(second.as_fd(), 8, Interest::READ).unwrap();
+        refused(submit);
+        assert!(is_temporary(&set.remove(near.as_fd(), 7).unwrap_err()));
+        assert!(!is_submitted());
+        submit().unwrap();
+        assert_eq!(next(&set, 9, SECONDS), [(8, false)]);
+        set.release(second.as_fd(), 8).unwrap();
+        refused(|| set.settle());
+        submit().unwrap();
+        drop(second);
+        // The end would not arrive if a request kept the file open.
+        assert_eq!(far.read(&mut [0; 9]).unwrap(), 0);
+    }
+
+    /// A thread that waits may handle events of others afterwards.
+    #[test]
+    fn waiting_thread_submits_no_request_of_the_thread_for_them() {
+        let Some(set) = set_with_submitter() else { return };
+        let mut changes = lock(&set.changes);
+        let (near, _far) = pair();
+        let request = opcode::PollAdd::new(Fd(near.as_raw_fd()), PollFlags::OUT.bits().into());
+        set.push(&mut changes, &request.build().user_data(7)).unwrap();
+        set.block(Some(Duration::ZERO)).unwrap();
+        assert!(!set.is_submitted(&mut changes));
     }
 
     #[test]

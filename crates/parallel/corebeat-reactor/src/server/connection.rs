@@ -4,6 +4,8 @@ use super::engine::Scratch;
 use super::regime::Set;
 use super::{Exchange, Handler};
 use crate::notify::Interest;
+#[cfg(all(test, not(loom)))]
+use crate::simulation::{self, Fault};
 use crate::system;
 use crate::turn::Turn;
 use corebeat_probe::block;
@@ -36,6 +38,10 @@ pub(crate) struct Connection {
     /// Time since which a part of a request waits for the rest, in milliseconds since the start;
     /// `u64::MAX` without one.
     partial_ms: AtomicU64,
+    /// Whether a sweep found the connection late.
+    is_due: AtomicBool,
+    /// Whether the connection waits for memory of the system: no event follows.
+    is_starved: AtomicBool,
     /// Whether a report stated that a short read is no proof that nothing is left.
     is_final: AtomicBool,
     /// Used by the thread that has the turn. `None` until the connection enters its first set.
@@ -55,8 +61,7 @@ struct State {
     output: Vec<u8>,
     /// Number of bytes of `output` that were sent.
     sent: usize,
-    /// Whether the system lacked memory for the rest, although the buffer of the socket has room:
-    /// no event follows.
+    /// Whether the system lacked memory for the rest, although the buffer of the socket has room.
     lacks_memory: bool,
     /// Whether the handler has received the end of the data, or closed the connection: the
     /// connection is closed when the output has been sent.
@@ -78,12 +83,24 @@ enum Patience {
     Over,
 }
 
+impl Patience {
+    fn lasts(self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::EndlessPatience) || simulation::has(Fault::NoPatience) {
+            return simulation::has(Fault::EndlessPatience);
+        }
+        self != Patience::Over
+    }
+}
+
 /// State of a connection after a turn.
 pub(super) enum Outcome {
     /// The connection waits for an event. `is_drained` is as in
     /// [`Notify::rearm`](crate::notify::Notify::rearm). `is_idle` states that no request is in
     /// progress, and that no byte of one has arrived.
     Waits { interest: Interest, is_drained: bool, is_idle: bool },
+    /// The system lacks memory for the output.
+    LacksMemory,
     /// The connection has ended.
     Ended(End),
 }
@@ -113,6 +130,8 @@ impl Connection {
             turn: Turn::new(),
             progress_ms: AtomicU64::new(now_ms),
             partial_ms: AtomicU64::new(u64::MAX),
+            is_due: AtomicBool::new(false),
+            is_starved: AtomicBool::new(false),
             is_final: AtomicBool::new(false),
             place: UnsafeCell::new(None),
             state: UnsafeCell::new(state),
@@ -199,6 +218,33 @@ impl Connection {
         })
     }
 
+    /// Notes whether the connection waits for memory, for a thread that has the turn.
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.is_starved.store(is_starved, Ordering::SeqCst);
+    }
+
+    /// Returns whether the connection waits for memory.
+    pub(super) fn is_starved(&self) -> bool {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::LostRetry) {
+            return false;
+        }
+        self.is_starved.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a sweep found the connection late, before the turn begins.
+    pub(super) fn set_due(&self) {
+        // Relaxed: the turn that the caller begins, or its mark, publishes the store.
+        self.is_due.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a sweep found the connection late since the last call, for a thread that has
+    /// the turn.
+    pub(super) fn take_due(&self) -> bool {
+        // Relaxed: see `set_due`.
+        self.is_due.load(Ordering::Relaxed) && self.is_due.swap(false, Ordering::Relaxed)
+    }
+
     /// Returns whether the connection has made no progress for `idle_ms`, or has an incomplete
     /// request for `request_ms`.
     pub(super) fn is_late(&self, now_ms: u64, idle_ms: u64, request_ms: u64) -> bool {
@@ -227,7 +273,7 @@ impl Connection {
                     return true;
                 }
             }
-            let is_spared = state.patience != Patience::Over && is_ready(&self.socket, interest);
+            let is_spared = state.patience.lasts() && is_ready(&self.socket, interest);
             if is_spared {
                 state.patience = Patience::Waits;
             }
@@ -266,7 +312,12 @@ impl State {
                 Ok(true) if self.is_over => return Outcome::Ended(End::Regular),
                 Ok(true) => {}
                 // Back-pressure: nothing is read until the peer has taken the output.
-                Ok(false) => return waits(Interest::WRITE, !self.lacks_memory),
+                Ok(false) if self.lacks_memory => {
+                    // The system is late, and not the peer.
+                    self.patience = Patience::Full;
+                    return Outcome::LacksMemory;
+                }
+                Ok(false) => return waits(Interest::WRITE, true),
                 Err(_) => return Outcome::Ended(End::Regular),
             }
             let received = block!("receive", { system::read(&own.socket, &mut scratch.input[..]) });
@@ -399,6 +450,10 @@ impl State {
 fn unreceived(socket: &OwnedFd) -> u32 {
     /// `TIOCOUTQ` of `asm-generic/ioctls.h`.
     const OUTPUT_QUEUE: Opcode = 0x5411;
+    #[cfg(all(test, not(loom)))]
+    if let Some(bytes) = simulation::unreceived(socket) {
+        return bytes;
+    }
     // SAFETY: this request writes an int.
     let queue = unsafe { ioctl(socket, Getter::<OUTPUT_QUEUE, i32>::new()) };
     queue.ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or(u32::MAX)
@@ -407,6 +462,10 @@ fn unreceived(socket: &OwnedFd) -> u32 {
 /// Returns whether a socket permits what its connection waits for. On an error it does not, and the
 /// time of the connection decides.
 fn is_ready(socket: &OwnedFd, interest: Interest) -> bool {
+    #[cfg(all(test, not(loom)))]
+    if let Some(is_ready) = simulation::is_ready(socket, interest) {
+        return is_ready;
+    }
     let events = if interest.write { PollFlags::OUT } else { PollFlags::IN };
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(socket, events)], Some(&now)).is_ok_and(|number| number > 0)

@@ -8,6 +8,8 @@ use super::regime::{Regime, Set};
 use super::{Config, Error, Handler, Load, Stats, ThreadLoad, Variant};
 use crate::listener::{self, BACKLOG};
 use crate::notify::{Event, Interest, LISTENER};
+#[cfg(all(test, not(loom)))]
+use crate::simulation::{self, Fault};
 use crate::system;
 use corebeat_probe::block;
 use corebeat_sync::{Mutex, lock};
@@ -30,6 +32,8 @@ const ACCEPTS_MAX: usize = 64;
 const IDLE: &CStr = c"reactor idle";
 /// Size of the memory into which a thread reads.
 const INPUT_BYTES: usize = 64 << 10;
+/// Time after which a connection tries again to send while the system lacks memory.
+const SHORTAGE_MS: u64 = 10;
 /// Period of sweeps while the server stops.
 const DRAIN_PERIOD_MS: u64 = 10;
 /// Longest and shortest period of sweeps for idle connections.
@@ -434,8 +438,12 @@ impl Engine {
     /// Processes a connection until its turn ends. The caller has the turn.
     fn process(&self, connection: &Arc<Connection>, scratch: &mut Scratch) {
         #[cfg(all(test, not(loom)))]
-        let Some(_occupied) = crate::simulation::occupy(&connection.socket) else { return };
+        let Some(_occupied) = simulation::occupy(&connection.socket) else { return };
         loop {
+            if self.close_if_late(connection, scratch) {
+                return;
+            }
+            connection.set_starved(false);
             // Before the reads, so that an idle connection has received nothing until now.
             let is_draining = self.is_draining();
             let buffered_max = self.config.buffered_bytes;
@@ -446,18 +454,19 @@ impl Engine {
                 scratch.read_clock(self);
                 connection.set_progress(scratch.now_ms);
             }
-            let (interest, is_drained) = match outcome {
+            let awaited = match outcome {
                 Outcome::Ended(end) => return self.close(connection, end),
                 Outcome::Waits { is_idle: true, .. } if is_draining => {
                     return self.close(connection, End::Regular);
                 }
-                Outcome::Waits { .. } if self.is_cut_off(scratch) => {
-                    return self.close(connection, End::Regular);
+                _ if self.is_cut_off(scratch) => return self.close(connection, End::Regular),
+                // Within the turn: afterwards, another thread may close the connection.
+                Outcome::Waits { interest, is_drained, .. } => {
+                    self.await_event(connection, interest, is_drained)
                 }
-                Outcome::Waits { interest, is_drained, .. } => (interest, is_drained),
+                Outcome::LacksMemory => self.await_memory(connection, scratch),
             };
-            // Within the turn: afterwards, another thread may close the connection.
-            if self.await_event(connection, interest, is_drained).is_err() {
+            if awaited.is_err() {
                 return self.close(connection, End::Regular);
             }
             if connection.turn.end() {
@@ -488,6 +497,29 @@ impl Engine {
                 self.enter(connection, interest)
             }
             None => self.enter(connection, interest),
+        }
+    }
+
+    /// Leaves a connection whose output finds no memory to the next sweep of its set: its socket
+    /// has room, so that each report would come at once. The caller has the turn.
+    fn await_memory(&self, connection: &Arc<Connection>, scratch: &mut Scratch) -> io::Result<()> {
+        #[cfg(all(test, not(loom)))]
+        if simulation::has(Fault::BusyRetry) {
+            return self.await_event(connection, Interest::WRITE, false);
+        }
+        // SAFETY: the caller has the turn.
+        match unsafe { connection.place() } {
+            Some(place) if !place.set.members.is_retired() => {
+                scratch.read_clock(self);
+                // Before the time: a sweep sets its next time, and reads the flags afterwards.
+                connection.set_starved(true);
+                place.set.sweep_ms.fetch_min(scratch.now_ms + SHORTAGE_MS, Ordering::SeqCst);
+                // Another thread may wait at the set.
+                place.set.notify.wake();
+                Ok(())
+            }
+            // The connection leaves its set, and the new one reports it.
+            _ => self.await_event(connection, Interest::WRITE, false),
         }
     }
 
@@ -586,12 +618,11 @@ impl Engine {
 
     // ---- periodic work and shutdown
 
-    /// Closes idle connections of a set, resumes accepting, and sets the time of the next sweep.
+    /// Closes idle connections of a set, sends output that found no memory, resumes accepting, and
+    /// sets the time of the next sweep.
     fn sweep(&self, own: &Set, scratch: &mut Scratch) {
         let now_ms = scratch.now_ms;
-        let ms = |time: Duration| (time.as_millis() as u64).max(1);
-        let idle_ms = self.config.idle_timeout.map_or(u64::MAX, ms);
-        let request_ms = self.config.request_timeout.map_or(u64::MAX, ms);
+        let (idle_ms, request_ms) = self.limits_ms();
         let next_ms = match idle_ms.min(request_ms) {
             u64::MAX => u64::MAX,
             limit_ms => now_ms + (limit_ms / 4).clamp(SWEEP_PERIOD_MS.0, SWEEP_PERIOD_MS.1),
@@ -604,26 +635,51 @@ impl Engine {
             self.stop_accepting();
         }
         let is_due = |connection: &&Arc<Connection>| {
-            self.is_draining() || connection.is_late(now_ms, idle_ms, request_ms)
+            let is_late = connection.is_late(now_ms, idle_ms, request_ms);
+            self.is_draining() || is_late || connection.is_starved()
         };
         for connection in own.members.filter(is_due) {
-            // A connection whose turn another thread has makes progress.
-            if !connection.turn.try_begin() {
+            // If another thread has the turn, the mark lets that thread do what follows.
+            connection.set_due();
+            if !connection.turn.begin() {
                 continue;
             }
-            // Another thread may have processed the connection since it was found late.
-            let is_late = connection.is_late(now_ms, idle_ms, request_ms);
-            // SAFETY: this thread has the turn.
-            if is_late && !unsafe { connection.is_spared() } {
-                self.count(&self.idle_closed);
-                self.close(&connection, End::Regular);
+            if self.close_if_late(&connection, scratch) {
+                continue;
+            }
             // Draining closes a connection without a request in progress. An event that came
             // meanwhile is left to this turn.
-            } else if self.is_draining() || !connection.turn.end() {
+            let is_processed = self.is_draining() || connection.is_starved();
+            if is_processed || !connection.turn.end() {
                 self.process(&connection, scratch);
             }
         }
         self.end_if_done();
+    }
+
+    /// Limits of the time without progress and of that of an incomplete request, in milliseconds.
+    fn limits_ms(&self) -> (u64, u64) {
+        let ms = |time: Duration| (time.as_millis() as u64).max(1);
+        let Config { idle_timeout, request_timeout, .. } = &self.config;
+        (idle_timeout.map_or(u64::MAX, ms), request_timeout.map_or(u64::MAX, ms))
+    }
+
+    /// Closes a connection that a sweep has found late, unless it is spared. Another thread may
+    /// have processed it since. Returns whether it is closed. The caller has the turn.
+    fn close_if_late(&self, connection: &Arc<Connection>, scratch: &mut Scratch) -> bool {
+        if !connection.take_due() {
+            return false;
+        }
+        scratch.read_clock(self);
+        let (idle_ms, request_ms) = self.limits_ms();
+        let is_late = connection.is_late(scratch.now_ms, idle_ms, request_ms);
+        // SAFETY: the caller has the turn.
+        if !is_late || unsafe { connection.is_spared() } {
+            return false;
+        }
+        self.count(&self.idle_closed);
+        self.close(connection, End::Regular);
+        true
     }
 
     fn is_draining(&self) -> bool {

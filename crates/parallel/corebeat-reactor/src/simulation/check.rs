@@ -16,6 +16,17 @@ const WORKERS: usize = 3;
 /// Bytes of a request. The server answers it by the same bytes in the opposite order.
 const REQUEST_BYTES: usize = 3;
 
+/// Limit of the idle time of a connection, and the longest period of its sweeps.
+const IDLE: Duration = Duration::from_millis(100);
+const SWEEP: Duration = Duration::from_millis(25);
+/// Time of a pause, and that between two of them, in which the server processes what came.
+const PAUSE: Duration = Duration::from_millis(120);
+const RUNS: Duration = Duration::from_millis(10);
+/// Time for which the system lacks memory for output.
+const SHORTAGE: Duration = Duration::from_millis(50);
+/// First byte of a request that never ends.
+const ENDLESS: u8 = u8::MAX;
+
 /// Number of seeds of a normal run, and of a long one.
 const SEEDS: u64 = 100;
 const SEEDS_LONG: u64 = 100_000;
@@ -23,6 +34,9 @@ const SEEDS_LONG: u64 = 100_000;
 /// Answers complete requests, and the rest at the end of the data.
 fn reverse(exchange: &mut Exchange<'_>) {
     let input = exchange.input();
+    if input.first() == Some(&ENDLESS) && !exchange.is_end() {
+        return;
+    }
     let whole =
         if exchange.is_end() { input.len() } else { input.len() / REQUEST_BYTES * REQUEST_BYTES };
     for request in input[..whole].chunks(REQUEST_BYTES) {
@@ -56,7 +70,7 @@ fn talk(world: &Arc<World>) {
     let length = draw(world, &[0, 1, 10, 100, 3000]) as usize;
     let data: Vec<u8> = {
         let mut state = lock_std(&world.state);
-        std::iter::repeat_with(|| state.random.u8(..)).take(length).collect()
+        std::iter::repeat_with(|| state.random.u8(..ENDLESS)).take(length).collect()
     };
     let resets = draw(world, &[0, 0, 0, 1]) == 1;
     let (mut rest, mut received, mut has_ended) = (&data[..], Vec::new(), false);
@@ -73,11 +87,14 @@ fn talk(world: &Arc<World>) {
         } else if resets {
             return client.reset();
         }
-        let count = draw(world, &[0, 1, 50, 5000]) as usize;
+        // The peer of an idle connection would read nothing for longer.
+        let counts = if waited < IDLE / 4 { &[0, 1, 50, 5000] } else { &[1, 1, 50, 5000] };
+        let count = draw(world, counts) as usize;
         let pause = match client.read(&mut received, count) {
             Read::End => break,
-            // The pauses of a client that waits for an answer grow.
-            Read::Nothing if has_ended => waited.max(Duration::from_micros(1)),
+            // The pauses of a client that waits for an answer grow, and are shorter than the idle
+            // time of its connection.
+            Read::Nothing if has_ended => waited.clamp(Duration::from_micros(1), IDLE / 4),
             Read::Nothing => Duration::from_nanos(draw(world, &[0, 300, 10_000])),
             Read::Bytes => {
                 waited = Duration::ZERO;
@@ -102,31 +119,71 @@ fn talk(world: &Arc<World>) {
     }
 }
 
+/// Makes no progress: sends a part of a request, or one that does not end, byte by byte. Checks
+/// that the server closes the connection when its idle time is over. It may stay open at one sweep,
+/// so that the server processes bytes that came during a pause, or just before.
+fn idle(world: &Arc<World>) {
+    let client = Client::connect(world);
+    let drips = draw(world, &[0, 1]) == 1;
+    client.write(if drips { &[ENDLESS] } else { &[0, 0][..draw(world, &[0, 1, 2]) as usize] });
+    let (mut received, mut before) = (Vec::new(), None);
+    while !matches!(client.read(&mut received, usize::MAX), Read::End) {
+        world.sleep(SWEEP / 10);
+        let Some(accepted) = client.accepted() else { continue };
+        if drips {
+            client.write(&[ENDLESS]);
+        }
+        let (now, pause_end, pauses) = {
+            let state = lock_std(&world.state);
+            (state.now, state.pause_end, state.pauses)
+        };
+        let (number, total) = *before.get_or_insert(pauses);
+        let ran = (now - accepted).saturating_sub(pauses.1 - total);
+        let is_over = now >= pause_end && ran > IDLE + 3 * SWEEP;
+        if is_over || now >= pause_end + RUNS / 2 && pauses.0 >= number + 3 {
+            return world.violate(format!(
+                "a connection is open after {ran:?} without progress and {} pauses",
+                pauses.0 - number
+            ));
+        }
+    }
+    if !received.is_empty() {
+        world.violate("an incomplete request has an answer".into());
+    }
+}
+
 /// Serves clients while the server switches, and stops it.
 fn serve(world: &Arc<World>, listener: TcpListener, clients: usize) {
     let Variant { pattern, mechanism, threads } = variant(world);
-    let idle_timeout = None;
+    let idle_timeout = (draw(world, &[0, 1]) == 1).then_some(IDLE);
     let config =
         Config { pattern, mechanism, threads: Some(threads), idle_timeout, ..Config::default() };
     let server = match Server::start(config, listener, || reverse) {
         Ok(server) => server,
         Err(why) => return world.violate(format!("the server does not start: {why}")),
     };
-    let talks: Vec<_> = (0..clients)
-        .map(|_| {
-            let world = world.clone();
-            spawn(move || talk(&world))
-        })
-        .collect();
+    let start = |behave: fn(&Arc<World>)| {
+        let world = world.clone();
+        spawn(move || behave(&world))
+    };
+    let idles = if idle_timeout.is_some() { draw(world, &[0, 1, 2]) } else { 0 };
+    let mut tasks: Vec<_> = (0..clients).map(|_| start(talk)).collect();
+    tasks.extend((0..idles).map(|_| start(idle)));
     let control = server.control();
-    for _ in 0..draw(world, &[0, 1, 5]) {
+    for _ in 0..draw(world, &[0, 1, 6]) {
         world.sleep(Duration::from_nanos(draw(world, &[0, 1000, 100_000])));
-        if let Err(why) = control.switch(variant(world)) {
+        let happens = draw(world, &[0, 1, 2, 3]);
+        if happens == 0 {
+            world.begin_shortage(SHORTAGE);
+        } else if idle_timeout.is_some() && happens < 3 {
+            world.pause(PAUSE);
+            world.sleep(RUNS);
+        } else if let Err(why) = control.switch(variant(world)) {
             world.violate(format!("the server does not switch: {why}"));
         }
     }
-    for talk in talks {
-        if let Err(why) = talk.join() {
+    for task in tasks {
+        if let Err(why) = task.join() {
             world.violate(format!("a client failed: {why}"));
         }
     }
@@ -210,6 +267,10 @@ fn planted_faults_of_a_simulated_server_are_detected() {
         Fault::LostNotification,
         Fault::LostUnlock,
         Fault::LostWake,
+        Fault::NoPatience,
+        Fault::EndlessPatience,
+        Fault::BusyRetry,
+        Fault::LostRetry,
     ];
     for fault in faults {
         let found = (0..200).find_map(|seed| run(seed, Some(fault)).err().map(|why| (seed, why)));

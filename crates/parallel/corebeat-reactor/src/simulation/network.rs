@@ -3,6 +3,7 @@
 use super::set::VirtualSet;
 use super::{World, world};
 use crate::listener;
+use crate::notify::Interest;
 use corebeat_sync::lock as lock_std;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv};
@@ -25,8 +26,9 @@ pub(super) struct Network {
     pub(super) sets: Vec<Weak<VirtualSet>>,
     /// Connections whose descriptor has come back, by their client: the server has closed them.
     closed: BTreeMap<u64, Wire>,
-    /// Descriptors of clients by their number, after the server has accepted them.
-    accepted: BTreeMap<u64, RawFd>,
+    /// Descriptors of clients by their number, after the server has accepted them, and the time of
+    /// that.
+    accepted: BTreeMap<u64, (RawFd, Duration)>,
     clients: u64,
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> 
     if world.draws(32) {
         return Err(Errno::INTR);
     }
-    if world.draws(32) {
+    if world.lacks_memory() {
         return Err(Errno::NOBUFS);
     }
     let fd = socket.as_raw_fd();
@@ -138,8 +140,9 @@ pub(crate) fn accept(fd: &OwnedFd) -> io::Result<OwnedFd> {
         return Err(Errno::MFILE.into());
     }
     let mut state = lock_std(&world.state);
+    let now = state.now;
     let (wire, near) = state.network.backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-    state.network.accepted.insert(wire.client, near.as_raw_fd());
+    state.network.accepted.insert(wire.client, (near.as_raw_fd(), now));
     let client = wire.client;
     if let Some(old) = state.network.wires.insert(near.as_raw_fd(), wire) {
         state.network.closed.insert(old.client, old);
@@ -147,6 +150,21 @@ pub(crate) fn accept(fd: &OwnedFd) -> io::Result<OwnedFd> {
     drop(state);
     world.note(&[3, client]);
     Ok(near)
+}
+
+/// Returns whether a virtual socket permits this; `None` outside a simulation.
+pub(crate) fn is_ready(socket: &OwnedFd, interest: Interest) -> Option<bool> {
+    let world = world()?;
+    let state = lock_std(&world.state);
+    let (is_readable, is_writable, _) = state.network.ready(socket.as_raw_fd());
+    Some(if interest.write { is_writable } else { is_readable })
+}
+
+/// Returns the number of bytes that a client has not received; `None` outside a simulation.
+pub(crate) fn unreceived(socket: &OwnedFd) -> Option<u32> {
+    let world = world()?;
+    let state = lock_std(&world.state);
+    Some(state.network.wires.get(&socket.as_raw_fd())?.to_client.len() as u32)
 }
 
 /// The end of a connection that a client has.
@@ -190,7 +208,7 @@ impl Client {
     fn change<T>(&self, change: impl FnOnce(&mut Wire) -> (T, bool)) -> T {
         let mut state = lock_std(&self.world.state);
         let Network { wires, backlog, closed, accepted, .. } = &mut state.network;
-        let fd = accepted.get(&self.number).copied();
+        let fd = accepted.get(&self.number).map(|(fd, _)| *fd);
         let is_own = |wire: &&mut Wire| wire.client == self.number;
         let of_server = fd.and_then(|fd| wires.get_mut(&fd)).filter(is_own);
         let is_open = of_server.is_some();
@@ -204,6 +222,12 @@ impl Client {
             report(&self.world, fd);
         }
         result
+    }
+
+    /// Returns when the server has accepted the connection.
+    pub(super) fn accepted(&self) -> Option<Duration> {
+        let state = lock_std(&self.world.state);
+        state.network.accepted.get(&self.number).map(|(_, time)| *time)
     }
 
     pub(super) fn write(&self, bytes: &[u8]) {

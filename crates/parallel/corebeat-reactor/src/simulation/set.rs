@@ -182,7 +182,9 @@ impl Notify for Arc<VirtualSet> {
             }
             inner.waiters.push(task.waker());
             drop(inner);
-            if !self.world.suspend(&mut *task, time) {
+            let is_woken = self.world.suspend(&mut *task, time);
+            self.world.hold();
+            if !is_woken {
                 return Ok(());
             }
         }
