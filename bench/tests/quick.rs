@@ -87,11 +87,11 @@ const GROUPS: [&[&str]; 15] = [
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
     &["sim.speed"],
-    &["verify.response"],
+    &["verify.response", "verify.model", "verify.simulate"],
 ];
 
 /// Subjects that need a tool, and may be missing.
-const OPTIONAL: [&str; 9] = [
+const OPTIONAL: [&str; 11] = [
     "corebeat, in C",
     "TinySTM",
     "go",
@@ -101,6 +101,8 @@ const OPTIONAL: [&str; 9] = [
     "igraph",
     "duckdb",
     "kuzu",
+    "pycpa",
+    "simso",
 ];
 
 /// The subjects of a case besides `corebeat` and [`OPTIONAL`], in their order. The benches of
@@ -168,6 +170,8 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "future.gain" => &["plain", "rayon", "rayon, by hand"],
         "future.fine" => &["plain", "rayon"],
         "verify.response" => &["response-time-analysis"],
+        "verify.model" => &["quick-xml"],
+        "verify.simulate" => &[],
         _ => panic!("the peers of {bench} are not listed here"),
     }
 }

@@ -4,7 +4,8 @@ Usage: peers.py pycpa|simso [FILE]
 
 Reads lines "KIND CORES DURATION PERIOD,OFFSET,JITTER,WORST,DEADLINE ...", tasks with decreasing
 priorities, and prints for each line the response times, or "-" where the peer has none. With a
-file, prints the number of its lines that the peer handles in a second instead.
+file, prints the number of its lines that the peer handles in a second instead, and the sum of the
+response times of distinct lines.
 
 KIND is fp (preemptive fixed priorities), np (not preempted) or edf (earliest deadline first).
 """
@@ -108,13 +109,13 @@ def main():
             print(*function(*parse(line)), flush=True)
         return
     with open(path) as file:
-        sets = [parse(line) for line in file]
+        sets = [(line, parse(line)) for line in file]
     begin = time.perf_counter()
     sums = {}
-    for number, one in enumerate(sets):
-        sums[number] = sum(function(*one))
+    for line, one in sets:
+        sums[line] = sum(function(*one))
     seconds = time.perf_counter() - begin
-    print("value", len(sets) / seconds, "checksum", sum(sums.values()))
+    print("value", len(sets) / seconds, "checksum", f"{sum(sums.values()):016x}")
 
 
 main()
