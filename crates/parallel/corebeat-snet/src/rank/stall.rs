@@ -254,7 +254,7 @@ pub(crate) fn is_inside(dump: &Dump) -> bool {
         })
 }
 
-/// What the tasks of a rank wait for: first the boxes, then what waits for them.
+/// The tasks of a rank and the events that they wait for: the boxes first.
 pub(crate) fn waits(dump: &Dump) -> String {
     let name = |task: &TaskDump| task.name.clone().unwrap_or_default();
     let mut tasks: Vec<&TaskDump> =
