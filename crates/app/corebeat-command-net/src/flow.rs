@@ -460,10 +460,14 @@ pub(crate) struct Loaded {
 
 /// Starts the network, here or on rank 0 of a team.
 #[cfg(feature = "mpi")]
-fn begin_on(network: &Network, runtime: &Runtime, team: Option<&Team>) -> Result<Running, Failure> {
+fn begin_on(
+    network: &Network,
+    runtime: &Arc<Runtime>,
+    team: Option<&Team>,
+) -> Result<Running, Failure> {
     let Some(team) = team else { return Ok(network.start(runtime)) };
     let running = network.start_on_ranks(runtime, team.node());
-    team.exchange().map(|()| running)
+    team.exchange(runtime).map(|()| running)
 }
 
 /// A build without MPI has no teams.
@@ -472,7 +476,11 @@ pub(crate) enum Team {}
 
 /// Starts the network.
 #[cfg(not(feature = "mpi"))]
-fn begin_on(network: &Network, runtime: &Runtime, _: Option<&Team>) -> Result<Running, Failure> {
+fn begin_on(
+    network: &Network,
+    runtime: &Arc<Runtime>,
+    _: Option<&Team>,
+) -> Result<Running, Failure> {
     Ok(network.start(runtime))
 }
 
@@ -528,9 +536,9 @@ impl How {
         form.settle(self.format.unwrap_or(Format::Json));
         let attached = Observers::attach(network, &self.observe, &form, &Reporter::plain());
         let (network, observers) = attached?;
-        let runtime = runtime.build().map_err(Failure::internal)?;
+        let runtime = Arc::new(runtime.build().map_err(Failure::internal)?);
         let serving = network.serve(&runtime, team.node());
-        team.exchange()?;
+        team.exchange(&runtime)?;
         serving.wait();
         drop(runtime);
         observers.finish();

@@ -11,6 +11,7 @@
 use crate::flow::{How, Reporter, To};
 use crate::program::Which;
 use corebeat_command::{Done, Failure};
+use corebeat_lpel::Runtime;
 use corebeat_mpi::{Error, Exchange, Ranks};
 use corebeat_snet::rank::Node;
 use std::fs::{self, File};
@@ -18,7 +19,7 @@ use std::hash::Hasher;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Names and digests of what all ranks must have in common.
 pub(crate) type Digests = Vec<(String, u64)>;
@@ -30,19 +31,31 @@ pub(crate) struct Team {
 }
 
 /// Endpoint of a network for the thread of MPI.
-struct Endpoint(Arc<Node>);
+struct Endpoint {
+    node: Arc<Node>,
+    /// The runtime of this rank; dropped at the end of its tasks.
+    runtime: Weak<Runtime>,
+}
 
 impl Exchange for Endpoint {
     fn take(&self, to: u32) -> Option<Vec<u8>> {
-        self.0.take(to)
+        self.node.take(to)
     }
 
     fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
-        self.0.receive(from, bytes).map_err(|why| why.to_string())
+        self.node.receive(from, bytes).map_err(|why| why.to_string())
+    }
+
+    fn look(&self) -> Result<(), String> {
+        let stalled = match self.runtime.upgrade() {
+            Some(runtime) => self.node.look(&runtime),
+            None => self.node.look_with(|| false, String::new),
+        };
+        stalled.map_or(Ok(()), Err)
     }
 
     fn has_ended(&self) -> bool {
-        self.0.has_ended()
+        self.node.has_ended()
     }
 }
 
@@ -77,11 +90,12 @@ impl Team {
     }
 
     /// Begins the exchange of messages, after the network has started.
-    pub(crate) fn exchange(&self) -> Result<(), Failure> {
+    pub(crate) fn exchange(&self, runtime: &Arc<Runtime>) -> Result<(), Failure> {
         let report = |why: &Error| {
             Failure::internal(why).report();
         };
-        let node = Arc::new(Endpoint(self.node.clone()));
+        let runtime = Arc::downgrade(runtime);
+        let node = Arc::new(Endpoint { node: self.node.clone(), runtime });
         self.ranks.exchange(node, report).map_err(Failure::internal)
     }
 
@@ -191,6 +205,76 @@ fn digest(path: &Path) -> Result<u64, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corebeat_lpel::stream;
+    use corebeat_snet::body::Out;
+    use corebeat_snet::{Boxes, Kind, Label, Network, Record, Running, Value, check, parse};
+    use std::process::Command;
+
+    const STALLED: &str = "
+        net stalled { box plus ((x) -> (x)); box wait ((x) -> (x)); }
+        connect plus .. (plus .. wait) @ 1 .. plus;";
+
+    /// A network whose box on rank 1 waits for ever at its second record.
+    fn stalled() -> Network {
+        let net = check(&parse(STALLED).unwrap(), None).net.unwrap();
+        let plus = |(x,): (i32,), out: &mut Out| out.emit(1, (x + 1,));
+        let wait = |(x,): (i32,), out: &mut Out| {
+            let (_kept, mut reader) = stream::<()>(1);
+            if x > 2 {
+                reader.read();
+            }
+            out.emit(1, (x,))
+        };
+        let boxes = Boxes::new().with("plus", "(x) -> (x)", plus).unwrap();
+        let boxes = boxes.with("wait", "(x) -> (x)", wait).unwrap();
+        Network::new(net, |plan| boxes.find(plan)).unwrap()
+    }
+
+    /// This test starts itself on several ranks. Without `mpirun`, it passes with a line.
+    #[test]
+    fn run_whose_tasks_all_wait_ends_with_a_line_that_names_rank_and_box() {
+        let test = "team::tests::run_whose_tasks_all_wait_ends_with_a_line_that_names_rank_and_box";
+        if corebeat_mpi::expected() == 1 {
+            let Ok(version) = Command::new("mpirun").arg("--version").output() else {
+                return println!("skipped: mpirun is not installed");
+            };
+            let mut mpirun = Command::new("timeout");
+            mpirun.args(["-k", "10", "100", "mpirun"]);
+            let version = String::from_utf8_lossy(&version.stdout).into_owned();
+            if version.contains("Open MPI") || version.contains("OpenRTE") {
+                mpirun.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+            }
+            mpirun.args(["-n", "3"]).arg(std::env::current_exe().unwrap());
+            let output = mpirun.args(["--exact", test, "--nocapture"]).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            let lines = || errors.lines().filter(|line| line.contains("makes no progress"));
+            let line = lines().next().unwrap_or_else(|| panic!("{errors}"));
+            assert_eq!(lines().count(), 1, "{errors}");
+            assert!(line.contains("rank 1: 'wait' waits for an item"), "{line}");
+            assert!(line.contains("; rank 2: no task is left but its server"), "{line}");
+            return;
+        }
+        let ranks = Ranks::start().unwrap();
+        let node = Node::new((ranks.rank(), ranks.size()), 4, 1000, true, ranks.bell());
+        let team = Team { ranks, node: node.clone() };
+        let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
+        if !team.is_first() {
+            let serving = stalled().serve(&runtime, node);
+            team.exchange(&runtime).unwrap();
+            serving.wait();
+            panic!("the run ends");
+        }
+        let Running { mut input, output, report: _report } =
+            stalled().start_on_ranks(&runtime, node);
+        team.exchange(&runtime).unwrap();
+        let x = Label::new(Kind::Field, "x").unwrap();
+        for i in 0..3 {
+            input.write(Record::from_pairs([(x, Value::from(i))]).unwrap()).unwrap();
+        }
+        drop(input);
+        panic!("the run ends with {} records", output.count());
+    }
 
     #[test]
     fn digest_depends_on_every_byte_of_the_file() {

@@ -41,8 +41,9 @@
 //!
 //! [`Error`] is the error type. A message that the receiver refuses ends the whole run by
 //! `MPI_Abort`, after a report, and so does a panic in an [`Exchange`]
-//! (`panic_of_a_receiver_ends_the_run`). If a rank dies, the starter of the run (`mpirun`) ends the
-//! others and names the rank. A process that ends without `Ranks::finish` ends the run by
+//! (`panic_of_a_receiver_ends_the_run`), and a run that makes no progress by the account of its
+//! [`Exchange`] (`run_without_progress_ends`). If a rank dies, the starter of the run (`mpirun`)
+//! ends the others and names the rank. A process that ends without `Ranks::finish` ends the run by
 //! `MPI_Abort`, too.
 //!
 //! # Limits
@@ -72,6 +73,15 @@ pub trait Exchange: Send + Sync {
     ///
     /// Returns the reason if the bytes are not valid. The run is aborted.
     fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String>;
+
+    /// Called from time to time while no message arrives.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the run makes no progress. The run is aborted.
+    fn look(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Whether nothing is sent or received any more after the remaining `take`s.
     fn has_ended(&self) -> bool;
@@ -113,6 +123,9 @@ pub enum Error {
         /// Reason.
         why: String,
     },
+    /// The run makes no progress, and is aborted.
+    #[error("{0}; the run is aborted")]
+    Stalled(String),
     /// The thread of MPI has ended early.
     #[error("the thread of MPI has ended early")]
     Ended,

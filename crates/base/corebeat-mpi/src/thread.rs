@@ -219,6 +219,11 @@ struct Pause {
 }
 
 impl Pause {
+    /// Whether there was no message for some milliseconds.
+    fn is_long(&self) -> bool {
+        self.sleep == SLEEP_MAX
+    }
+
     fn wait(&mut self) {
         if self.idle < IDLE_TURNS {
             self.idle += 1;
@@ -374,6 +379,8 @@ fn exchange(
         // A large message advances only in calls of MPI.
         if is_active || !sending.is_empty() || !receiving.is_empty() {
             pause = Pause::default();
+        } else if pause.is_long() {
+            node.look().map_err(Error::Stalled)?;
         }
         pause.wait();
     }

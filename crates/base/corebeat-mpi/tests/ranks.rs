@@ -168,3 +168,40 @@ fn panic_of_a_receiver_ends_the_run() {
     ranks.exchange(node, |why| panic!("{why}")).unwrap();
     ranks.finish().unwrap();
 }
+
+/// Has no messages, and makes no progress on rank 0.
+struct Stalled(u32);
+
+impl Exchange for Stalled {
+    fn take(&self, _: u32) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn receive(self: Arc<Self>, _: u32, _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn look(&self) -> Result<(), String> {
+        if self.0 == 0 { Err("a planted wait of all tasks".into()) } else { Ok(()) }
+    }
+
+    fn has_ended(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn run_without_progress_ends() {
+    let test = "run_without_progress_ends";
+    if expected() == 1 {
+        if let Some((output, texts)) = start(test, 3) {
+            assert_eq!(output.status.code(), Some(1), "{texts}");
+            assert!(texts.contains("a planted wait of all tasks; the run is aborted"), "{texts}");
+        }
+        return;
+    }
+    let ranks = Ranks::start().unwrap();
+    let node = Arc::new(Stalled(ranks.rank()));
+    ranks.exchange(node, |why| eprintln!("{why}")).unwrap();
+    ranks.finish().unwrap();
+}

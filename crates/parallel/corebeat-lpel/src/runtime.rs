@@ -326,6 +326,15 @@ impl Runtime {
         Dump::of(&self.inner)
     }
 
+    /// Returns whether tasks are left, and none of them makes progress until a thread outside the
+    /// runtime causes it: every task waits, and none waits for a point in time. The state lasts
+    /// until then. Always `false` in a deterministic runtime.
+    pub fn is_waiting(&self) -> bool {
+        assert_not_forked(self.inner.process);
+        let inner = &*self.inner;
+        inner.deterministic.is_none() && inner.activity.is_quiescent() && inner.living() > 0
+    }
+
     /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.inner.workers.len()

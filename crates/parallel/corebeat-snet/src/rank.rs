@@ -25,13 +25,17 @@
 //!   So the end of the input reaches each part after all of its records, as on one rank. When the
 //!   output of rank 0 has ended, rank 0 asks the others to finish; each answers when its tasks have
 //!   ended; then each rank sends its last message to each other rank, and none after it.
+//! - **No progress**: if every task of all ranks waits, and no message is under way, rank 0 reports
+//!   the tasks of all ranks ([`Node::look`], the module `stall`).
 //! - **Fields** of more than [`Node::eager_bytes`] remain on their rank, and records carry
 //!   references (the module `field`).
 
 pub(crate) mod field;
 mod frame;
 mod node;
+mod stall;
 
-pub use frame::{Corrupt, frames, is_close, is_credit, is_last, is_record};
+pub use frame::{Corrupt, frames, is_close, is_credit, is_last, is_of_detection, is_record};
 pub use node::{EAGER_BYTES, Node};
 pub(crate) use node::{Hop, Open, Request, Taken};
+pub(crate) use stall::Stall;

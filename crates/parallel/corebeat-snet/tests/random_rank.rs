@@ -4,14 +4,16 @@
 //! All ranks and their transport are tasks of one deterministic runtime. The transport delivers
 //! the messages of random pairs of ranks, one by one or together, and keeps only their order
 //! between two ranks. A seed determines the network, its places, the schedule of the tasks and the
-//! order of the messages. A failing network is printed with the command that repeats the case. A
-//! lost message appears as a deadlock, because no thread is outside of the runtime.
+//! order of the messages. A failing network is printed with the command that repeats the case.
+//! While all tasks wait, the nodes look for a run without progress, which must be reported. A lost
+//! message appears as a run that is neither over nor reported, because its bytes do not arrive.
 
 mod reference;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use corebeat_lpel::{Runtime, Writer, spawn, stream, yield_now};
 use corebeat_snet::body::BoxBody;
@@ -48,14 +50,52 @@ impl Ranks {
     }
 }
 
-/// A defect of the transport: the selected message is lost or delivered twice.
+/// A defect of the transport or of the protocol, at one message.
 #[derive(Clone, Copy, Debug)]
 struct Plant {
     selects: fn(&[u8]) -> bool,
-    /// Number of selected messages before it.
+    /// Least number of selected messages before it.
     at: usize,
-    copies: usize,
+    effect: Effect,
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    /// The transport delivers the message this number of times.
+    Copies(usize),
+    /// The sender has sent the message before the preceding record, if that waits, too.
+    Early,
+    /// The sender has sent another second number.
+    Number(fn(u64) -> u64),
+}
+
+impl Effect {
+    /// Adds the message, with the defect, to those under way. Returns whether it has the defect.
+    fn add(self, mut frame: Vec<u8>, queue: &mut VecDeque<Vec<u8>>) -> bool {
+        match self {
+            Effect::Copies(copies) => {
+                (0..copies).for_each(|_| queue.push_back(frame.clone()));
+                true
+            }
+            Effect::Early => {
+                let is_same = |before: &Vec<u8>| before[5..13] == frame[5..13];
+                let at = queue.iter().rposition(|b| rank::is_record(b) && is_same(b));
+                queue.insert(at.unwrap_or(queue.len()), frame);
+                at.is_some()
+            }
+            Effect::Number(change) => {
+                let number = 13..21;
+                let before = u64::from_le_bytes(frame[number.clone()].try_into().unwrap());
+                frame[number].copy_from_slice(&change(before).to_le_bytes());
+                queue.push_back(frame);
+                change(before) != before
+            }
+        }
+    }
+}
+
+/// Looks for a run without progress, while all tasks wait. Two waves need at most this number.
+const LOOKS_MAX: usize = 10;
 
 /// Result of a run.
 #[derive(Debug)]
@@ -71,7 +111,8 @@ struct Outcome {
     planted: usize,
 }
 
-/// Passes messages between ranks until all have ended.
+/// Passes messages between ranks until all have ended. `bell` waits for messages, and returns
+/// false if all other tasks wait.
 fn transport(
     nodes: &[Arc<Node>],
     mut bell: impl FnMut() -> bool,
@@ -81,7 +122,7 @@ fn transport(
     let count = nodes.len();
     let mut under_way: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); count * count];
     let mut has_ended = vec![false; count * count];
-    let (mut messages, mut selected, mut planted) = (0, 0, 0);
+    let (mut messages, mut selected, mut planted, mut looks) = (0, 0, 0, 0);
     loop {
         for (pair, queue) in under_way.iter_mut().enumerate() {
             let (from, to) = (pair / count, pair % count);
@@ -90,16 +131,20 @@ fn transport(
                     if std::mem::replace(&mut has_ended[pair], rank::is_last(&frame)) {
                         return Err(format!("rank {from} sends after its last message"));
                     }
-                    let mut copies = 1;
+                    if !rank::is_of_detection(&frame) {
+                        looks = 0;
+                    }
+                    let mut effect = None;
                     if let Some(plant) = plant
                         && (plant.selects)(&frame)
                     {
-                        if selected == plant.at {
-                            (copies, planted) = (plant.copies, planted + 1);
-                        }
+                        effect = (planted == 0 && selected >= plant.at).then_some(plant.effect);
                         selected += 1;
                     }
-                    (0..copies).for_each(|_| queue.push_back(frame.clone()));
+                    match effect {
+                        None => queue.push_back(frame),
+                        Some(effect) => planted += usize::from(effect.add(frame, queue)),
+                    }
                 }
             }
         }
@@ -110,7 +155,15 @@ fn transport(
                 return Ok((messages, planted));
             }
             if !bell() {
-                return Err("the nodes have gone".into());
+                looks += 1;
+                let lines: Vec<Option<String>> =
+                    nodes.iter().map(|node| node.look_with(|| true, String::new)).collect();
+                if let Some(line) = lines.into_iter().flatten().next() {
+                    return Err(line);
+                }
+                if looks > LOOKS_MAX {
+                    return Err("all tasks wait, and no report states it".into());
+                }
             }
             continue;
         }
@@ -152,7 +205,9 @@ fn run(
         let served = nodes.clone();
         let transport = spawn(move || {
             let random = fastrand::Rng::with_seed(ranks.seed);
-            transport(&served, || rung.read().is_some(), random, plant)
+            // The virtual clock does not reach the limit before all tasks wait.
+            let bell = || rung.read_timeout(Duration::from_secs(10_000)).is_ok();
+            transport(&served, bell, random, plant)
                 .map_err(|why| *of_transport.lock().unwrap() = Some(why))
         });
         let serving: Vec<_> = (nodes[1..].iter().zip(&networks[1..]))
@@ -368,16 +423,16 @@ fn random_network_that_ends_early_ends_on_all_ranks_and_frees_all_fields() {
     compare(test, |seed| try_case_of(Class::Merging, &early, seed, None).map(drop));
 }
 
-/// Seeds until this number of cases have a defect, and the cases among them in which it is
-/// detected.
-fn detected(plant: Plant, cases: usize) -> usize {
+/// Seeds until this number of cases have a defect, and the cases among them in which it is detected
+/// with one of these texts.
+fn detected_as(plant: Plant, cases: usize, texts: &[&str]) -> usize {
     let (mut planted, mut found) = (0, 0);
     for seed in 0.. {
         match try_case(Class::Confluent, seed, Some(plant)) {
             // Without a message of this kind, there is no defect.
             Ok((_, 0)) => continue,
             Ok(_) => {}
-            Err(_) => found += 1,
+            Err(why) => found += usize::from(texts.iter().any(|text| why.contains(text))),
         }
         planted += 1;
         if planted == cases {
@@ -387,9 +442,13 @@ fn detected(plant: Plant, cases: usize) -> usize {
     found
 }
 
+fn detected(plant: Plant, cases: usize) -> usize {
+    detected_as(plant, cases, &[""])
+}
+
 #[test]
 fn lost_and_doubled_messages_are_detected() {
-    let plant = |selects, at, copies| Plant { selects, at, copies };
+    let plant = |selects, at, copies| Plant { selects, at, effect: Effect::Copies(copies) };
     for at in [0, 2] {
         // The receiver of a channel without an end never ends, and a second end has no channel.
         assert_eq!(detected(plant(rank::is_close, at, 0), 12), 12, "lost end");
@@ -400,4 +459,19 @@ fn lost_and_doubled_messages_are_detected() {
         let credits = detected(plant(rank::is_credit, at, 0), 30);
         assert!(credits >= 4, "lost credits: {credits} of 30");
     }
+}
+
+#[test]
+fn faults_of_the_protocol_are_detected() {
+    let plant = |selects, effect| Plant { selects, at: 0, effect };
+    // The record after the end has no channel.
+    let early = detected(plant(rank::is_close, Effect::Early), 8);
+    assert_eq!(early, 8, "end before the last record");
+    // The receiver has no room for the records that the sender may send.
+    let more = Effect::Number(|credits| credits.min(1 << 20) + 64);
+    let more = detected_as(plant(rank::is_credit, more), 30, &["no credit"]);
+    assert!(more >= 4, "too many credits: {more} of 30");
+    // Nothing is lost, but the sender waits for ever, unless it needs no further credit.
+    let none = detected_as(plant(rank::is_credit, Effect::Number(|_| 0)), 30, &["no progress"]);
+    assert!(none >= 4, "no credits: {none} of 30");
 }

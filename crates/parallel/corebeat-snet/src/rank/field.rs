@@ -21,6 +21,7 @@ use corebeat_lpel::{Writer, stream};
 
 use super::frame::Reference;
 use super::node::Node;
+use super::stall;
 use crate::record::Record;
 use crate::value::{Array, Value};
 
@@ -102,7 +103,7 @@ impl Absent {
             }
         };
         drop(state);
-        arrived.signals("the data of a field on another rank").read()?;
+        arrived.signals(stall::DATA).read()?;
         match &*lock(&self.state) {
             State::Here(array) => Some(array.clone()),
             _ => None,

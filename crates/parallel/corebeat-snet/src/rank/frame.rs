@@ -46,16 +46,29 @@ pub(crate) enum Kind {
     Finished,
     /// Last frame of a rank to another.
     Last,
+    /// Request to answer as soon as all tasks of a rank wait: wave.
+    Probe,
+    /// All tasks of a rank wait: wave, bytes sent, bytes received.
+    Idle,
+    /// Request for the tasks that wait.
+    Explain,
+    /// Tasks that wait: text.
+    Waits,
 }
 
 impl Kind {
-    const ALL: [Kind; 15] = {
+    const ALL: [Kind; 19] = {
         use Kind::*;
         [
             Shape, Open, Record, Mark, Close, Credit, Fault, Room, Fetch, Data, Release, Abandon,
-            Finish, Finished, Last,
+            Finish, Finished, Last, Probe, Idle, Explain, Waits,
         ]
     };
+
+    /// Whether the frame belongs to the detection of runs without progress, and causes none.
+    pub(crate) fn is_of_detection(self) -> bool {
+        matches!(self, Kind::Probe | Kind::Idle | Kind::Explain | Kind::Waits)
+    }
 }
 
 /// Bytes from another rank that are no valid message. The ranks run different programs, or the
@@ -104,6 +117,12 @@ pub fn is_last(frame: &[u8]) -> bool {
 #[doc(hidden)]
 pub fn is_record(frame: &[u8]) -> bool {
     frame[4] == Kind::Record as u8
+}
+
+/// Whether a message of [`frames`] belongs to the detection of runs without progress.
+#[doc(hidden)]
+pub fn is_of_detection(frame: &[u8]) -> bool {
+    Kind::ALL.into_iter().any(|kind| kind as u8 == frame[4] && kind.is_of_detection())
 }
 
 /// Writes one frame at the end of the bytes.
@@ -335,7 +354,7 @@ mod tests {
         let mut frames = 0;
         for _ in 0..20_000 {
             let mut content: Vec<u8> = (0..random.usize(1..40)).map(|_| random.u8(..5)).collect();
-            content[0] = random.u8(1..16);
+            content[0] = random.u8(1..20);
             let mut bytes = (content.len() as u32).to_le_bytes().to_vec();
             bytes.extend(content);
             frames += read(&bytes).map_or(0, |kinds| kinds.len());

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use corebeat_lpel::{Reader, TryWriteError, Writer, stream, unbounded_stream};
+use corebeat_lpel::{Reader, Runtime, TryWriteError, Writer, stream, unbounded_stream};
 
 use super::field::{Absent, Share, WEIGHT};
 use super::frame::{Bytes, Corrupt, FRAME_MAX, Kind, Read, Reference, Write};
+use super::stall::{self, Stall};
 use crate::label::{self, Label};
 use crate::record::Record;
 use crate::run::{Context, Fault, Mark, Message};
@@ -47,6 +48,7 @@ pub struct Node {
     context: OnceLock<(Weak<Context>, u32)>,
     /// Ranks that have sent their last message.
     last: AtomicUsize,
+    stall: Stall,
 }
 
 /// Messages to another rank.
@@ -57,6 +59,8 @@ struct Outgoing {
     shapes: HashSet<u32>,
     /// Whether the last message was written.
     has_ended: bool,
+    /// Bytes of all messages, without those of the detection of runs without progress.
+    bytes: u64,
 }
 
 /// State of the messages from another rank.
@@ -66,6 +70,8 @@ struct Incoming {
     shapes: HashMap<u32, Arc<Order>>,
     /// Whether the last message has arrived.
     has_ended: bool,
+    /// Bytes of all messages, without those of the detection of runs without progress.
+    bytes: u64,
 }
 
 /// A shape of another rank, whose labels may have another order here.
@@ -88,6 +94,16 @@ struct Channels {
     /// On rank 0, whether all other ranks have answered. A part that was requested too late may
     /// still close its output.
     has_ended: bool,
+}
+
+/// Kind of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Posted {
+    Counted,
+    /// Belongs to the detection of runs without progress.
+    Uncounted,
+    /// Last message to a rank.
+    Last,
 }
 
 /// A field of this rank that other ranks refer to.
@@ -184,6 +200,7 @@ impl Node {
             numbers: AtomicU64::new(0),
             context: OnceLock::new(),
             last: AtomicUsize::new(0),
+            stall: Stall::default(),
         })
     }
 
@@ -249,6 +266,7 @@ impl Node {
         let (server, requests) = unbounded_stream(64);
         let (finished, answers) = unbounded_stream(64);
         let mut channels = lock(&self.channels);
+        let requests = requests.signals(stall::REQUEST);
         channels.server = Some(self.end(server));
         channels.finished = Some(self.end(finished));
         (requests, answers)
@@ -273,18 +291,18 @@ impl Node {
     /// Appends frames to the messages for a rank, before its last message. After it, the run has
     /// ended on all ranks, and no rank needs a message.
     fn post(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>)) {
-        self.post_or_end(to, false, write);
+        self.post_as(to, Posted::Counted, write);
     }
 
-    fn post_or_end(
+    fn post_as(
         &self,
         to: u32,
-        is_last: bool,
+        posted: Posted,
         write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>),
     ) {
         let mut outgoing = lock(&self.outgoing[to as usize]);
-        let Outgoing { messages, shapes, has_ended } = &mut *outgoing;
-        if std::mem::replace(has_ended, is_last || *has_ended) {
+        let Outgoing { messages, shapes, has_ended, bytes } = &mut *outgoing;
+        if std::mem::replace(has_ended, posted == Posted::Last || *has_ended) {
             return;
         }
         let was_empty = messages.is_empty();
@@ -292,7 +310,11 @@ impl Node {
             messages.push_back(Vec::new());
         }
         let last = messages.back_mut().expect("a message was added above");
+        let before = last.len();
         write(last, shapes);
+        if posted != Posted::Uncounted {
+            *bytes += (last.len() - before) as u64;
+        }
         if last.is_empty() {
             messages.pop_back();
         }
@@ -316,7 +338,7 @@ impl Node {
     /// Sends the last message to each other rank.
     fn send_last(&self) {
         for other in self.others() {
-            self.post_or_end(other, true, |bytes, _| Write::new(bytes, Kind::Last).end());
+            self.post_as(other, Posted::Last, |bytes, _| Write::new(bytes, Kind::Last).end());
         }
     }
 
@@ -329,6 +351,7 @@ impl Node {
     pub(crate) fn open(&self, open: &Open) -> Reader<u32> {
         let to = open.hops[0];
         let (returned, credits) = unbounded_stream(4);
+        let credits = credits.signals(stall::CREDIT);
         lock(&self.channels).sending.insert(to.channel, self.end(returned));
         self.post(to.rank, |bytes, _| {
             let mut frame = Write::new(bytes, Kind::Open);
@@ -344,6 +367,7 @@ impl Node {
     /// Prepares the channel of the output of a part: returns the credits of its sender.
     pub(crate) fn sender(&self, channel: u64) -> Reader<u32> {
         let (returned, credits) = unbounded_stream(4);
+        let credits = credits.signals(stall::CREDIT);
         lock(&self.channels).sending.insert(channel, self.end(returned));
         credits
     }
@@ -351,6 +375,7 @@ impl Node {
     /// Prepares the receiver of a channel.
     pub(crate) fn receiver(&self, channel: u64) -> Reader<Message> {
         let (stream, input) = stream(self.window as usize);
+        let input = input.signals(stall::RECORD);
         lock(&self.channels).receiving.insert(channel, self.end(stream));
         input
     }
@@ -499,7 +524,7 @@ impl Node {
         let (writer, reader) = stream(1);
         faults.tasks.push_back(self.end(writer));
         drop(faults);
-        let _ = reader.signals("room for a fault on rank 0").read();
+        let _ = reader.signals(stall::ROOM).read();
     }
 
     /// Passes the room of a fault on to the next task that waits for it.
@@ -549,6 +574,7 @@ impl Node {
     /// Returns the number of records in synchrocells.
     pub(crate) fn finish(&self, answers: &mut Reader<u64>) -> u64 {
         self.others().for_each(|other| self.send(other, Kind::Finish, &[]));
+        self.stall.end_output();
         let kept = answers.take(self.size as usize - 1).sum();
         let ended = Channels { has_ended: true, ..Channels::default() };
         let before = std::mem::replace(&mut *lock(&self.channels), ended);
@@ -565,6 +591,81 @@ impl Node {
     /// On another rank, after the end of its tasks.
     pub(crate) fn finished(&self, kept: usize) {
         self.send(0, Kind::Finished, &[kept as u64]);
+        self.stall.end_tasks();
+    }
+
+    // Detection of runs without progress.
+
+    /// State of the detection of runs without progress.
+    pub(crate) fn stall(&self) -> &Stall {
+        &self.stall
+    }
+
+    /// To be called by the thread that calls [`receive`](Self::receive), while no message arrives.
+    /// On rank 0, returns the tasks of all ranks, in one line, if every task of the run waits for
+    /// ever. Then the run has to be aborted. `runtime` runs the tasks of this rank, and no other
+    /// tasks.
+    pub fn look(&self, runtime: &Runtime) -> Option<String> {
+        let is_waiting = || runtime.is_waiting() && stall::is_inside(&runtime.dump());
+        self.look_with(is_waiting, || stall::waits(&runtime.dump()))
+    }
+
+    /// [`look`](Self::look) with functions that return whether tasks are left, all of which wait
+    /// until this rank receives a message, and what they wait for.
+    #[doc(hidden)]
+    pub fn look_with(
+        &self,
+        is_waiting: impl FnOnce() -> bool,
+        waits: impl FnOnce() -> String,
+    ) -> Option<String> {
+        if !self.stall.is_asked(self.rank, self.size) {
+            return None;
+        }
+        if let Some(wave) = self.stall.next_wave(self.rank)
+            && self.stall.is_idle(is_waiting)
+        {
+            let (sent, received) = self.bytes_moved();
+            if self.rank > 0 {
+                self.stall.answer(wave);
+                self.detect(0, Kind::Idle, &[wave, sent, received]);
+            } else {
+                self.stall.begin(wave, sent, received);
+                self.others().for_each(|other| self.detect(other, Kind::Probe, &[wave]));
+            }
+        }
+        if self.rank > 0 {
+            if self.stall.explains() {
+                let waits = waits();
+                self.post_as(0, Posted::Uncounted, |bytes, _| {
+                    let mut frame = Write::new(bytes, Kind::Waits);
+                    frame.text(&waits);
+                    frame.end();
+                });
+            }
+            return None;
+        }
+        if self.stall.is_found(self.size) {
+            self.stall.explain(0, waits());
+            self.others().for_each(|other| self.detect(other, Kind::Explain, &[]));
+        }
+        self.stall.line(self.size)
+    }
+
+    /// Bytes of the messages that this rank has sent to all others, and received from them.
+    pub fn bytes_moved(&self) -> (u64, u64) {
+        let sent = self.outgoing.iter().map(|outgoing| lock(outgoing).bytes).sum();
+        (sent, self.incoming.iter().map(|incoming| lock(incoming).bytes).sum())
+    }
+
+    /// Writes a frame of the detection.
+    fn detect(&self, to: u32, kind: Kind, numbers: &[u64]) {
+        self.post_as(to, Posted::Uncounted, |bytes, _| {
+            let mut frame = Write::new(bytes, kind);
+            numbers.iter().for_each(|n| {
+                frame.u64(*n);
+            });
+            frame.end();
+        });
     }
 
     // Messages from other ranks.
@@ -583,6 +684,10 @@ impl Node {
         let mut bytes = Bytes { bytes, from };
         let mut incoming = lock(&self.incoming[from as usize]);
         while let Some((kind, mut content)) = bytes.frame()? {
+            if !kind.is_of_detection() {
+                // With the length and the kind.
+                incoming.bytes += content.bytes.len() as u64 + 5;
+            }
             self.frame(kind, &mut content, &mut incoming)?;
             if !content.bytes.is_empty() {
                 return Err(content.corrupt("it is too long"));
@@ -653,6 +758,7 @@ impl Node {
             }
             Kind::Finished => {
                 let kept = content.u64()?;
+                self.stall.count_finished();
                 if let Some(finished) = &mut lock(&self.channels).finished {
                     let _ = finished.write(kept);
                 }
@@ -670,7 +776,23 @@ impl Node {
                 self.last.fetch_add(1, Ordering::Release);
                 Ok(())
             }
+            Kind::Probe | Kind::Idle | Kind::Explain | Kind::Waits => self.detected(kind, content),
         }
+    }
+
+    fn detected(&self, kind: Kind, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        match kind {
+            Kind::Probe => self.stall.probe(content.u64()?),
+            Kind::Idle => {
+                let (wave, sent, received) = (content.u64()?, content.u64()?, content.u64()?);
+                if !self.stall.add(wave, sent, received) {
+                    return Err(content.corrupt("it answers another probe"));
+                }
+            }
+            Kind::Explain => self.stall.request(),
+            _ => self.stall.explain(content.from, content.text()?.into()),
+        }
+        Ok(())
     }
 
     fn close_from(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
@@ -900,7 +1022,7 @@ impl Drop for Taken {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::frames;
+    use super::super::frame::{frames, is_credit};
     use super::*;
 
     fn record(values: [Value; 3]) -> Record {
@@ -945,5 +1067,130 @@ mod tests {
         node.send_record(2, 9, &record).unwrap();
         assert_eq!(node.fields_held(), 1);
         assert!(node.take(2).unwrap().len() < 200);
+    }
+
+    /// Passes a reference to a field of rank 0 on to rank 1 and half of it to rank 2, where both
+    /// are dropped. `change` changes the weights that return. Returns the fields that rank 0 keeps.
+    fn fields_after_return(change: impl Fn(u64) -> u64) -> usize {
+        let nodes: Vec<_> = (0..3).map(|r| Node::new((r, 3), 4, 8, false, || {})).collect();
+        let value = Value::Array(Arc::new(Array::from_bytes(Element::UChar, &[7; 100])));
+        let mut passed = record([value, Value::from(1), Value::from(2)]);
+        for (from, to) in [(0, 1), (1, 2)] {
+            nodes[from].send_record(to, 9, &passed).unwrap();
+            let bytes = nodes[from].take(to).unwrap();
+            let mut incoming = lock(&nodes[to as usize].incoming[from]);
+            let mut bytes = Bytes { bytes: &bytes, from: from as u32 };
+            while let Some((kind, mut content)) = bytes.frame().unwrap() {
+                if kind == Kind::Shape {
+                    define(&mut content, &mut incoming).unwrap();
+                } else {
+                    assert_eq!(content.u64(), Ok(9));
+                    passed = nodes[to as usize].record(&mut content, &incoming).unwrap();
+                }
+            }
+        }
+        drop(passed);
+        for from in [1, 2] {
+            for mut frame in frames(&nodes[from].take(0).unwrap()) {
+                let weight = u64::from_le_bytes(frame[13..].try_into().unwrap());
+                frame[13..].copy_from_slice(&change(weight).to_le_bytes());
+                nodes[0].receive(from as u32, &frame).unwrap();
+            }
+        }
+        nodes[0].fields_held()
+    }
+
+    #[test]
+    fn field_is_kept_until_all_of_its_weight_returns() {
+        assert_eq!(fields_after_return(|weight| weight), 0);
+        // A planted fault: half of a weight is lost.
+        assert_eq!(fields_after_return(|weight| weight / 2), 1);
+    }
+
+    /// Ranks whose tasks pass work on by messages, without a runtime.
+    struct Crowd {
+        nodes: Vec<Arc<Node>>,
+        is_active: Vec<bool>,
+        /// Steps of active ranks that are left.
+        work: usize,
+        /// By sender and receiver.
+        under_way: Vec<VecDeque<Vec<u8>>>,
+        random: fastrand::Rng,
+    }
+
+    impl Crowd {
+        fn new(count: u32, seed: u64, is_hasty: bool) -> Crowd {
+            let node = |rank| Node::new((rank, count), 1, 0, false, || {});
+            let nodes: Vec<_> = (0..count).map(node).collect();
+            nodes.iter().for_each(|node| node.stall.set_hasty(is_hasty));
+            let under_way = vec![VecDeque::new(); (count * count) as usize];
+            let mut random = fastrand::Rng::with_seed(seed);
+            let is_active = vec![true; count as usize];
+            Crowd { nodes, is_active, work: random.usize(..100), under_way, random }
+        }
+
+        /// A step of a random rank. Returns the report, if there is one.
+        fn step(&mut self) -> Option<String> {
+            let count = self.nodes.len();
+            let at = self.random.usize(..count);
+            match self.random.u8(..4) {
+                0 if self.is_active[at] => {
+                    self.work = self.work.saturating_sub(1);
+                    self.is_active[at] = self.work > 0 && self.random.u8(..4) == 0;
+                    let to = self.random.usize(..count);
+                    if to != at && self.work > 0 {
+                        self.nodes[at].credit(to as u32, 0, 1);
+                    }
+                }
+                1 => return self.nodes[at].look_with(|| !self.is_active[at], String::new),
+                2 => {
+                    let from = self.random.usize(..count);
+                    while let Some(bytes) = self.nodes[from].take(at as u32) {
+                        self.under_way[from * count + at].extend(frames(&bytes));
+                    }
+                }
+                _ => {
+                    let from = self.random.usize(..count);
+                    if let Some(frame) = self.under_way[from * count + at].pop_front() {
+                        self.is_active[at] |= is_credit(&frame);
+                        self.nodes[at].receive(from as u32, &frame).unwrap();
+                    }
+                }
+            }
+            None
+        }
+
+        /// Whether a rank may still make progress.
+        fn makes_progress(&self) -> bool {
+            let outgoing = self.nodes.iter().flat_map(|node| &node.outgoing);
+            let mut sent = outgoing.flat_map(|o| lock(o).messages.clone()).chain(self.arriving());
+            sent.any(|bytes| frames(&bytes).iter().any(|f| is_credit(f)))
+                || self.is_active.contains(&true)
+        }
+
+        fn arriving(&self) -> impl Iterator<Item = Vec<u8>> {
+            self.under_way.iter().flatten().cloned()
+        }
+    }
+
+    /// Cases in which a report comes too early.
+    fn wrong_reports(is_hasty: bool) -> usize {
+        let is_wrong = |seed| {
+            let mut crowd = Crowd::new(2 + (seed % 4) as u32, seed, is_hasty);
+            for _ in 0..1_000_000 {
+                if crowd.step().is_some() {
+                    return crowd.makes_progress();
+                }
+            }
+            panic!("the run makes no progress, without a report: seed {seed}")
+        };
+        (0..500).filter(|seed| is_wrong(*seed)).count()
+    }
+
+    #[test]
+    fn report_comes_always_and_only_without_progress() {
+        assert_eq!(wrong_reports(false), 0);
+        // A planted fault: one wave is no proof.
+        assert!(wrong_reports(true) > 0);
     }
 }

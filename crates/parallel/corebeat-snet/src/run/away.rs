@@ -3,7 +3,6 @@
 //! See [`rank`](crate::rank) for the protocol.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::Arc;
 
 use corebeat_lpel::Reader;
@@ -43,7 +42,7 @@ impl Away {
     /// Takes a credit. Waits if there is none.
     #[inline]
     fn pay(&mut self) {
-        if self.credit == 0 {
+        while self.credit == 0 {
             // The node keeps the other end until this sender ends, or until the run ends.
             self.credit = self.credits.read().unwrap_or(u32::MAX);
             while let Ok(more) = self.credits.try_read() {
@@ -105,16 +104,10 @@ impl Builder<'_> {
         let back = node.number();
         let input = node.receiver(back);
         let taken = Taken::new(node.clone(), last, back);
-        self.receive(last, receive(Arriving { input, taken }, next, self.context.clone()))?;
+        let name = format!("<from rank {last}>");
+        let arriving = Arriving { input, taken };
+        self.task(name, false, receive(arriving, next, self.context.clone()))?;
         Ok(End::Away(Box::new(send_to(node, hops, (node.rank(), back)))).into())
-    }
-
-    fn receive(
-        &self,
-        from: u32,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), corebeat_lpel::Error> {
-        self.task(format!("<from rank {from}>"), false, task)
     }
 }
 
@@ -155,7 +148,9 @@ pub(crate) async fn serve(
                     line = line.and_then(|line| builder.line(part, line));
                 }
                 let spawned = line.and_then(|line| {
-                    builder.receive(from, receive(arriving, line, context.clone()))
+                    let part = parts[here[0] as usize].name().unwrap_or("a part");
+                    let name = format!("<{part} from rank {from}>");
+                    builder.task(name, false, receive(arriving, line, context.clone()))
                 });
                 if let Err(why) = spawned {
                     context.failure(

@@ -98,6 +98,21 @@ impl Code {
         }
     }
 
+    /// Name of the first box or net.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Code::Identity | Code::Filter(_) | Code::Sync(_) => None,
+            Code::Box(code) => Some(&code.name),
+            Code::Serial(parts) => parts.iter().find_map(Code::name),
+            Code::Choose(c) => c.branches.iter().find_map(Code::name),
+            Code::Star(s) => s.operand.name(),
+            Code::Split(s) => s.operand.name(),
+            Code::Feedback(f) => f.operand.name(),
+            Code::Place(p) => p.operand.name(),
+            Code::Net(name, _) => Some(name),
+        }
+    }
+
     /// Depth of nesting.
     pub(crate) fn depth(&self) -> usize {
         1 + match self {

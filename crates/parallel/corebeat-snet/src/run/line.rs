@@ -9,6 +9,7 @@ use super::context::Context;
 use super::fork::Fork;
 use super::function::Deferred;
 use super::message::{Mark, Message};
+use super::network::Exit;
 use super::split::Spread;
 use super::star::Stage;
 use super::step::{self, Step};
@@ -38,6 +39,8 @@ pub(crate) enum End {
     Spread(Box<Spread>),
     /// A part on another rank.
     Away(Box<Away>),
+    /// The output of a network on several ranks.
+    Exit(Box<Exit>),
 }
 
 impl From<End> for Line {
@@ -89,6 +92,7 @@ impl Line {
             End::Stage(stage) => stage.mark(mark, context),
             End::Spread(spread) => spread.mark(mark, context),
             End::Away(away) => away.mark(mark),
+            End::Exit(exit) => exit.send(Message::Mark(mark)),
         }
     }
 
@@ -120,6 +124,7 @@ impl Line {
     pub(crate) fn is_closed(&self) -> bool {
         match &self.end {
             End::Stream(stream) => stream.is_closed(),
+            End::Exit(exit) => exit.is_closed(),
             _ => false,
         }
     }
@@ -139,6 +144,7 @@ impl End {
             End::Stage(stage) => stage.record(record, context),
             End::Spread(spread) => spread.record(record, context),
             End::Away(away) => away.record(record, context),
+            End::Exit(exit) => exit.send(Message::Record(record)),
         }
     }
 }

@@ -15,14 +15,14 @@ use super::build::Builder;
 use super::code::{Code, Coder};
 use super::context::Context;
 use super::entity;
-use super::line::{End, Line};
+use super::line::{self, End, Line};
 use super::message::Message;
 use super::watch::{Position, Watch};
 use crate::body::BoxBody;
 use crate::error::RunError;
 use crate::label::{Kind, Label};
 use crate::plan::{BoxPlan, Net};
-use crate::rank::Node;
+use crate::rank::{Node, Stall};
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::value::Value;
@@ -331,10 +331,13 @@ fn spawn(
     let (input, records) = context.stream();
     let (out, output) = context.stream();
     let of_task = context.clone();
+    let out = match context.node.clone() {
+        None => End::Stream(out),
+        Some(node) => End::Exit(Box::new(Exit { stream: out, node })),
+    };
     let enter = async move {
         let context = of_task;
-        match (Builder { context: &context, place: None, deferred: false })
-            .line(&code, End::Stream(out).into())
+        match (Builder { context: &context, place: None, deferred: false }).line(&code, out.into())
         {
             Ok(line) => enter(records, stop, line, &context).await,
             Err(why) => {
@@ -346,7 +349,32 @@ fn spawn(
     if let Err(why) = spawned {
         context.failure("the network", format_args!("cannot create its tasks: {why}"));
     }
-    (Input(input), Output { records: output, scope, context: context.clone(), answers: None })
+    let (context, answers) = (context.clone(), None);
+    (Input(input), Output { records: output, taken: 0, scope, context, answers })
+}
+
+/// End of a network on several ranks: counts the messages to the output, and their end as one.
+pub(crate) struct Exit {
+    stream: Writer<Message>,
+    node: Arc<Node>,
+}
+
+impl Exit {
+    pub(crate) fn send(&mut self, message: Message) {
+        self.node.stall().count_output();
+        line::send(&mut self.stream, message);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.stream.is_closed()
+    }
+}
+
+/// Before the end of the stream.
+impl Drop for Exit {
+    fn drop(&mut self) {
+        self.node.stall().count_output();
+    }
 }
 
 /// Passes records into the network until the input ends or the network stops.
@@ -359,7 +387,13 @@ async fn enter(
     let mut set = StreamSet::new();
     set.add(records);
     set.add(stop);
-    while let Some((_, Event::Item(Message::Record(record)))) = set.read_async().await {
+    let stall = context.node.as_ref().map(|node| node.stall());
+    let turn = || stall.into_iter().for_each(Stall::begin_or_end_input);
+    loop {
+        turn();
+        let next = set.read_async().await;
+        turn();
+        let Some((_, Event::Item(Message::Record(record)))) = next else { break };
         line.record(record, context);
     }
     // Records that the stream had accepted before the stop are not lost.
@@ -404,6 +438,8 @@ impl Input {
 /// reports that no more records are accepted.
 pub struct Output {
     records: Reader<Message>,
+    /// Messages that were read, and their end.
+    taken: u64,
     scope: Scope,
     context: Arc<Context>,
     /// On several ranks, until the run has ended: the answers of the other ranks.
@@ -417,12 +453,21 @@ impl Drop for Output {
             return self.context.abandon_here();
         }
         self.context.abandon();
-        while self.records.read().is_some() {}
+        while self.read().is_some() {}
         self.finish();
     }
 }
 
 impl Output {
+    fn read(&mut self) -> Option<Message> {
+        if let Some(node) = &self.context.node {
+            node.stall().ask_for_output(self.taken);
+        }
+        let message = self.records.read();
+        self.taken += 1;
+        message
+    }
+
     /// Ends the run on all ranks, after the end of the records.
     fn finish(&mut self) {
         if let (Some(mut answers), Some(node)) = (self.answers.take(), &self.context.node) {
@@ -460,7 +505,7 @@ impl Iterator for Output {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        while let Some(message) = self.records.read() {
+        while let Some(message) = self.read() {
             if let Message::Record(mut record) = message
                 && self.context.fetch("the output", &mut record).is_some()
             {
