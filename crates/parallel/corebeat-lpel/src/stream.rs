@@ -94,8 +94,8 @@ pub fn growing_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<
     pair(capacity, Growth::AtDeadlock)
 }
 
-/// Creates a stream without a bound: a write never blocks, and doubles the capacity of a full
-/// stream instead. For cycles of tasks that a runtime cannot detect, because they pass through
+/// Creates a stream without a bound: [`Writer::write`] never blocks, and doubles the capacity of a
+/// full stream instead; [`Writer::try_write`] returns the item of a full stream. For cycles of tasks that a runtime cannot detect, because they pass through
 /// another process.
 ///
 /// # Panics
