@@ -50,7 +50,8 @@
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
 //! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]), GXL
 //!   ([`read_gxl`]) and models of EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs,
-//!   GraphML, GXL, drawings for Graphviz ([`write_dot`]) and pictures ([`write_svg`]).
+//!   GraphML, GXL, models ([`write_xmi`]), drawings for Graphviz ([`write_dot`]) and pictures
+//!   ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the elements of the graph or of a type have doubled or
 //!   halved (`a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled`). [`explain`]
@@ -156,7 +157,7 @@ pub use compile::parse_rules;
 pub use error::Error;
 pub use format::{
     LeftOut, Metamodel, left_out_of_pairs, read_graphml, read_gxl, read_metamodel, read_pairs,
-    read_xmi, write_dot, write_graphml, write_gxl, write_pairs, write_svg,
+    read_xmi, write_dot, write_graphml, write_gxl, write_pairs, write_svg, write_xmi,
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use live::LiveQuery;
