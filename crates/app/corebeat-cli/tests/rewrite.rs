@@ -152,6 +152,10 @@ fn graphs_are_drawn_and_converted() {
     printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.dot"]));
     assert!(read("g.dot").starts_with("digraph {"));
     printed(&corebeat(&folder, &["run", "rules", "--graph", "g.csv", "--output", "g.gxl"]));
+    printed(&corebeat(&folder, &["explain", "rules", "--graph", "g.csv", "--output", "plan.svg"]));
+    for label in ["rule rules:1", "1 scan (a:Node)", "expected 3, actual 3", "matches 0"] {
+        assert!(read("plan.svg").contains(&format!(">{label}</text>")), "{}", read("plan.svg"));
+    }
     let stats =
         ["g.csv", "g.gxl"].map(|name| printed(&corebeat(&folder, &["stats", "--graph", name])));
     assert_eq!(stats[0], stats[1]);
