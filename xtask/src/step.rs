@@ -66,7 +66,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 /// The tests that run under Miri: arguments of cargo, and additional flags. Other crates have no
 /// unsafe code and no threads, or make system calls that Miri does not have. Most tests compute for
 /// too long.
-const MIRI: [(&[&str], &str); 11] = [
+const MIRI: [(&[&str], &str); 12] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
@@ -102,6 +102,11 @@ const MIRI: [(&[&str], &str); 11] = [
         "-Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     (&["-p", "corebeat-clustered", "--test", "small", "--test", "load"], ""),
+    // The tasks of two threads would compute for minutes.
+    (
+        &["-p", "corebeat-rewrite", "--test", "small", "one_thread"],
+        "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+    ),
 ];
 
 /// Runs the step of this name, or all steps up to the first failure.

@@ -125,7 +125,12 @@ fn mistakes_are_one_line_with_their_place() {
         (&["stats", "--graph", "g.csv"], 1, "corebeat: g.csv, line 2: expected two names"),
         (&["stats", "--graph", "none.csv"], 2, "cannot read none.csv"),
         (&["stats", "--graph", "m.xmi"], 2, "add --metamodel FILE.ecore"),
-        (&["run", "bad", "--output", "x.png"], 2, "x.png must end in .graphml, .gxl, .csv or .dot"),
+        (&["run", "make", "--output", "x.xmi"], 2, "x.xmi needs a metamodel; add --metamodel"),
+        (
+            &["run", "bad", "--output", "x.png"],
+            2,
+            "x.png must end in .graphml, .gxl, .xmi, .csv or",
+        ),
         (&["run", "bad", "--threads", "0"], 2, "write a number from 1 to 256"),
         (&["run", "bad", "--output", "bad"], 2, "bad is named twice"),
         (&["draw", "--graph", "g.csv", "--output", "g.csv"], 2, "g.csv is named twice"),
@@ -147,9 +152,50 @@ fn graphs_are_drawn_and_converted() {
     printed(&corebeat(&folder, &["draw", "--graph", "g.csv", "--output", "g.dot"]));
     assert!(read("g.dot").starts_with("digraph {"));
     printed(&corebeat(&folder, &["run", "rules", "--graph", "g.csv", "--output", "g.gxl"]));
+    printed(&corebeat(&folder, &["explain", "rules", "--graph", "g.csv", "--output", "plan.svg"]));
+    for label in ["rule rules:1", "1 scan (a:Node)", "expected 3, actual 3", "matches 0"] {
+        assert!(read("plan.svg").contains(&format!(">{label}</text>")), "{}", read("plan.svg"));
+    }
     let stats =
         ["g.csv", "g.gxl"].map(|name| printed(&corebeat(&folder, &["stats", "--graph", name])));
     assert_eq!(stats[0], stats[1]);
+}
+
+#[test]
+fn models_are_changed_and_written() {
+    let ecore = r##"<ecore:EPackage name="p" xmlns:xsi="x" xmlns:ecore="e">
+        <eClassifiers xsi:type="ecore:EClass" name="Team">
+          <eStructuralFeatures xsi:type="ecore:EReference" name="people" upperBound="-1"
+              eType="#//Person" containment="true"/>
+        </eClassifiers>
+        <eClassifiers xsi:type="ecore:EClass" name="Person">
+          <eStructuralFeatures xsi:type="ecore:EReference" name="friend" eType="#//Person"/>
+          <eStructuralFeatures xsi:type="ecore:EAttribute" name="name" eType="e#//EString"/>
+        </eClassifiers>
+      </ecore:EPackage>"##;
+    let folder = folder(&[
+        ("m.ecore", ecore),
+        ("make", "CREATE (t:Team)-[:people]->(a:Person {name: 'A'}), (t)-[:people]->(:Person)"),
+        ("name", "MATCH (p:Person) WHERE p.name IS NULL SET p.name = 'B'"),
+        ("link", "MATCH (:Team)-[:people]->(p), (q:Person) CREATE (p)-[:friend]->(q)"),
+    ]);
+    let run =
+        |args: &[&str]| corebeat(&folder, &[&["run"], args, &["--metamodel", "m.ecore"]].concat());
+    printed(&run(&["make", "--output", "a.xmi"]));
+    printed(&run(&["name", "--graph", "a.xmi", "--output", "b.xmi"]));
+    let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+        <p:Team xmi:version=\"2.0\" xmlns:xmi=\"http://www.omg.org/XMI\" \
+        xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xmlns:p=\"p\">\n\
+        \x20 <people name=\"A\"/>\n  <people name=\"B\"/>\n</p:Team>\n";
+    assert_eq!(fs::read_to_string(folder.path().join("b.xmi")).unwrap(), expected);
+    // Each person is a friend of two: the metamodel has one.
+    let args =
+        ["link", "--graph", "b.xmi", "--apply", "one", "--repeat", "2", "--output", "b2.xmi"];
+    let found = error(&run(&args), 1);
+    let expected = "corebeat: XMI cannot express several friend of node 1 (Person): the reference \
+        has one target; write GraphML instead\n";
+    assert_eq!(found, expected);
+    assert!(!folder.path().join("b2.xmi").exists());
 }
 
 #[test]

@@ -24,11 +24,11 @@ mod run;
 mod source;
 
 use clap::{Args, Subcommand};
-use corebeat_command::{Done, Output, print, require_distinct};
-use corebeat_rewrite::{explain, query, write_dot, write_svg};
+use corebeat_command::{Done, Failure, Output, print, require_distinct};
+use corebeat_rewrite::{Graph, explain_drawn, query, write_dot, write_svg};
 use report::{ReportOptions, Reporter};
 use source::{GraphSource, RulesSource, failure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Options of `corebeat rewrite`.
@@ -44,7 +44,8 @@ enum Command {
     Run(run::Options),
     /// Evaluate queries, and print their results
     Query(Query),
-    /// Print the search plan of each rule, with expected and actual numbers of partial matches
+    /// Print and draw the search plan of each rule, with expected and actual numbers of partial
+    /// matches
     Explain(Explain),
     /// Draw a graph as SVG or in the language of Graphviz
     Draw(Draw),
@@ -75,6 +76,9 @@ struct Explain {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
+    /// Also draw the plans to this file: a picture to .svg, otherwise the language of Graphviz
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -131,22 +135,34 @@ fn evaluate(options: &Query) -> Done {
 }
 
 fn plans(options: &Explain) -> Done {
+    let inputs = [Some(options.rules.path()), options.graph.path(), options.output.as_ref()];
+    require_distinct(inputs.into_iter().flatten())?;
+    let output = options.output.as_deref().map(Output::create).transpose()?;
     let mut graph = options.graph.read()?;
+    let mut drawing = Graph::new();
     for rule in options.rules.read(&mut graph)? {
-        let plan = explain(&mut graph, &rule).map_err(failure)?;
+        let plan = explain_drawn(&mut graph, &rule, &mut drawing).map_err(failure)?;
         print(format_args!("{}\n{plan}", rule.name()))?;
     }
+    if let Some(output) = output {
+        output.write(&drawn(&drawing, options.output.as_deref())?)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A graph as a picture or in the language of Graphviz.
+fn drawn(graph: &Graph, path: Option<&Path>) -> Result<String, Failure> {
+    match path.is_some_and(source::is_picture) {
+        true => source::text(|to| write_svg(graph, to)),
+        false => source::text(|to| write_dot(graph, to)),
+    }
 }
 
 fn draw(options: Draw) -> Done {
     require_distinct(options.graph.path().into_iter().chain(&options.output))?;
     let output = options.output.as_deref().map(Output::create).transpose()?;
     let graph = options.graph.read()?;
-    let text = match options.output.as_deref().is_some_and(source::is_picture) {
-        true => source::text(|to| write_svg(&graph, to))?,
-        false => source::text(|to| write_dot(&graph, to))?,
-    };
+    let text = drawn(&graph, options.output.as_deref())?;
     match output {
         Some(output) => output.write(&text)?,
         None => print(text)?,

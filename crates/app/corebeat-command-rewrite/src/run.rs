@@ -22,7 +22,7 @@ pub(crate) struct Options {
     rules: RulesSource,
     #[command(flatten)]
     graph: GraphSource,
-    /// Write the new graph to this file: .graphml, .gxl, .csv or .dot
+    /// Write the new graph to this file: .graphml, .gxl, .xmi, .csv or .dot
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Set how often each rule is applied
@@ -69,7 +69,7 @@ pub(crate) fn main(options: Options) -> Done {
         require_format(path)?;
     }
     let output = options.output.as_deref().map(Output::create).transpose()?;
-    let mut graph = options.graph.read()?;
+    let (mut graph, metamodel) = options.graph.read_for(options.output.as_deref())?;
     let rules = options.rules.read(&mut graph)?;
     let stop = Arc::new(AtomicBool::new(false));
     let received = Arc::new(AtomicUsize::new(0));
@@ -94,7 +94,7 @@ pub(crate) fn main(options: Options) -> Done {
     drop(reporter);
     // The graph is consistent, also after an error.
     if let (Some(output), Some(path)) = (output, &options.output) {
-        output.write(&written(&graph, path)?)?;
+        output.write(&written(&graph, metamodel.as_ref(), path)?)?;
         if let Some(left_out) = left_out(&graph, path) {
             let path = path.display();
             print_line(format_args!("{path} leaves out {left_out}; .graphml and .gxl keep them"));

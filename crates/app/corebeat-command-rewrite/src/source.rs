@@ -3,8 +3,9 @@
 use clap::Args;
 use corebeat_command::{Failure, read_text};
 use corebeat_rewrite::{
-    Error, Graph, LeftOut, Rule, Value, left_out_of_pairs, parse_rules, read_graphml, read_gxl,
-    read_metamodel, read_pairs, read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
+    Error, Graph, LeftOut, Metamodel, Rule, Value, left_out_of_pairs, parse_rules, read_graphml,
+    read_gxl, read_metamodel, read_pairs, read_xmi, write_dot, write_graphml, write_gxl,
+    write_pairs, write_xmi,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,7 +24,8 @@ pub(crate) struct GraphSource {
     /// an empty graph]
     #[arg(short, long, value_name = "FILE")]
     graph: Option<PathBuf>,
-    /// Read the types of a graph in XMI from this Ecore metamodel
+    /// Read the types of a graph in XMI, or of one that is written as XMI, from this Ecore
+    /// metamodel
     #[arg(long, value_name = "FILE")]
     metamodel: Option<PathBuf>,
 }
@@ -80,35 +82,56 @@ impl GraphSource {
     }
 
     pub(crate) fn read(&self) -> Result<Graph, Failure> {
-        let Some(path) = &self.graph else { return Ok(Graph::new()) };
-        let name = path.display().to_string();
-        let is_model = ending(path) == "xmi";
-        let metamodel = match (&self.metamodel, is_model) {
-            (Some(metamodel), true) => Some(metamodel),
-            (None, true) => {
-                let why = format!("{name} needs a metamodel; add --metamodel FILE.ecore");
+        self.read_for(None).map(|(graph, _)| graph)
+    }
+
+    /// Reads the graph, and the metamodel if the graph or the output is in XMI.
+    pub(crate) fn read_for(
+        &self,
+        output: Option<&Path>,
+    ) -> Result<(Graph, Option<Metamodel>), Failure> {
+        let is_model = |path: &&Path| ending(path) == "xmi";
+        let input = self.graph.as_deref();
+        let models = [input.filter(is_model), output.filter(is_model)];
+        let metamodel = match (&self.metamodel, models.into_iter().flatten().next()) {
+            (None, Some(model)) => {
+                let why =
+                    format!("{} needs a metamodel; add --metamodel FILE.ecore", model.display());
                 return Err(Failure::usage(why));
             }
-            (Some(_), false) => {
+            (Some(_), None) => {
                 let why = "only a graph in XMI (.xmi) has a metamodel; leave out --metamodel";
                 return Err(Failure::usage(why));
             }
-            (None, false) => None,
+            (metamodel, _) => metamodel.as_deref(),
         };
+        let types = |graph: &mut Graph| -> Result<Option<Metamodel>, Failure> {
+            let Some(path) = metamodel else { return Ok(None) };
+            let text = read(path, RULES_BYTES_MAX, "metamodel")?;
+            let read = read_metamodel(&path.display().to_string(), &text, graph);
+            read.map(Some).map_err(failure)
+        };
+        let Some(path) = input else {
+            let mut graph = Graph::new();
+            let metamodel = types(&mut graph)?;
+            return Ok((graph, metamodel));
+        };
+        let name = path.display().to_string();
         let text = read(path, GRAPH_BYTES_MAX, "graph")?;
-        let graph = match (metamodel, ending(path).as_str()) {
-            (Some(metamodel), _) => {
+        let graph = match ending(path).as_str() {
+            "xmi" => {
                 let mut graph = Graph::new();
-                let types = read(metamodel, RULES_BYTES_MAX, "metamodel")?;
-                let name_of_types = metamodel.display().to_string();
-                read_metamodel(&name_of_types, &types, &mut graph)
-                    .and_then(|metamodel| read_xmi(&name, &text, &metamodel, graph))
+                let metamodel = types(&mut graph)?.unwrap_or_default();
+                let graph = read_xmi(&name, &text, &metamodel, graph).map_err(failure)?;
+                return Ok((graph, Some(metamodel)));
             }
-            (None, "graphml" | "xml") => read_graphml(&name, &text),
-            (None, "gxl") => read_gxl(&name, &text),
+            "graphml" | "xml" => read_graphml(&name, &text),
+            "gxl" => read_gxl(&name, &text),
             _ => read_pairs(&name, &text),
         };
-        graph.map_err(failure)
+        let mut graph = graph.map_err(failure)?;
+        let metamodel = types(&mut graph)?;
+        Ok((graph, metamodel))
     }
 }
 
@@ -146,7 +169,14 @@ pub(crate) fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result
 }
 
 /// Writes a graph in the format that the ending of a file's name states.
-pub(crate) fn written(graph: &Graph, path: &Path) -> Result<String, Failure> {
+pub(crate) fn written(
+    graph: &Graph,
+    metamodel: Option<&Metamodel>,
+    path: &Path,
+) -> Result<String, Failure> {
+    if let (Some(metamodel), "xmi") = (metamodel, ending(path).as_str()) {
+        return text(|to| write_xmi(graph, metamodel, to));
+    }
     match ending(path).as_str() {
         "dot" | "gv" => text(|to| write_dot(graph, to)),
         "csv" => text(|to| write_pairs(graph, to)),
@@ -165,10 +195,10 @@ pub(crate) fn left_out(graph: &Graph, path: &Path) -> Option<LeftOut> {
 /// Requires a known ending of the file to which a graph is written.
 pub(crate) fn require_format(path: &Path) -> Result<(), Failure> {
     match ending(path).as_str() {
-        "dot" | "gv" | "csv" | "graphml" | "gxl" | "xml" => Ok(()),
+        "dot" | "gv" | "csv" | "graphml" | "gxl" | "xmi" | "xml" => Ok(()),
         _ => {
             let path = path.display();
-            Err(Failure::usage(format!("{path} must end in .graphml, .gxl, .csv or .dot")))
+            Err(Failure::usage(format!("{path} must end in .graphml, .gxl, .xmi, .csv or .dot")))
         }
     }
 }

@@ -50,11 +50,12 @@
 //!   differ, and [`Semantics`] what happens to the edges of a deleted node.
 //! - Graphs are read from pairs of names ([`read_pairs`]), GraphML ([`read_graphml`]), GXL
 //!   ([`read_gxl`]) and models of EMF ([`read_metamodel`], [`read_xmi`]), and written as pairs,
-//!   GraphML, GXL, drawings for Graphviz ([`write_dot`]) and pictures ([`write_svg`]).
+//!   GraphML, GXL, models ([`write_xmi`]), drawings for Graphviz ([`write_dot`]) and pictures
+//!   ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the elements of the graph or of a type have doubled or
 //!   halved (`a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled`). [`explain`]
-//!   prints it.
+//!   prints it, and [`explain_drawn`] also draws it.
 //! - [`run`] applies rules in the order of a [`Control`], each as [`Apply`] states. With several
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
@@ -127,6 +128,7 @@ mod array;
 mod builder;
 mod change;
 mod compile;
+mod diagram;
 mod error;
 mod expression;
 mod format;
@@ -156,13 +158,13 @@ pub use compile::parse_rules;
 pub use error::Error;
 pub use format::{
     LeftOut, Metamodel, left_out_of_pairs, read_graphml, read_gxl, read_metamodel, read_pairs,
-    read_xmi, write_dot, write_graphml, write_gxl, write_pairs, write_svg,
+    read_xmi, write_dot, write_graphml, write_gxl, write_pairs, write_svg, write_xmi,
 };
 pub use graph::{Edge, Element, Graph, Node};
 pub use live::LiveQuery;
 pub use log::{Log, Replay};
 pub use progress::Progress;
-pub use query::{Table, explain, query};
+pub use query::{Table, explain, explain_drawn, query};
 pub use rule::{ELEMENTS_MAX, Matching, Rule, SYMMETRIES_MAX, Semantics};
 pub use run::{Apply, Control, Mode, Options, Outcome, apply_exhaustively, run};
 pub use schema::{EdgeType, Key, NodeType, Schema, TYPES_MAX};

@@ -512,7 +512,7 @@ impl Rule {
         }
     }
 
-    fn describe_step(&self, step: &Step, graph: &Graph) -> String {
+    pub(crate) fn describe_step(&self, step: &Step, graph: &Graph) -> String {
         let schema = graph.schema();
         let label = |slot: &Slot| self.label(*slot);
         let arrow = |lists: &Lists, edge: String| {

@@ -1,6 +1,7 @@
 //! Queries: rules that return results.
 
 use crate::aggregate::{Accumulator, Aggregator, KeyPart};
+use crate::diagram::Diagram;
 use crate::error::Error;
 use crate::expression::{Expression, Fault, Results};
 use crate::graph::Graph;
@@ -151,6 +152,16 @@ pub(crate) fn output_of(rule: &Rule) -> Result<&Output, Error> {
 /// # Errors
 /// [`Error::Evaluate`] if a condition has no value.
 pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
+    explain_drawn(graph, rule, &mut Graph::new())
+}
+
+/// Describes the plan of a rule as [`explain`], and adds the plan to a drawing, of which
+/// [`write_svg`](crate::write_svg) makes a picture. Each step is a node. The edge to the next step
+/// has the expected and the actual number of partial matches.
+///
+/// # Errors
+/// As [`explain`], and [`Error::Full`] if the drawing has too many types.
+pub fn explain_drawn(graph: &mut Graph, rule: &Rule, drawing: &mut Graph) -> Result<String, Error> {
     graph.store.fit_to_schema();
     let plan = Plan::new(graph, rule);
     let matcher = Matcher::new(&graph.store, rule, &plan).counting();
@@ -163,7 +174,10 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
     if let Some(fault) = matcher.take_fault() {
         return Err(evaluation(rule, fault));
     }
-    Ok(rule.describe(&plan, graph, &matcher.counts()) + &format!("{matches} matches\n"))
+    let actual = &matcher.counts()[..];
+    let text = rule.describe(&plan, graph, actual) + &format!("{matches} matches\n");
+    Diagram { rule, plan: &plan, graph, actual, matches, drawing }.draw()?;
+    Ok(text)
 }
 
 /// The body of a task.

@@ -1,8 +1,8 @@
 //! Queries and rules as text, on small graphs.
 
 use corebeat_rewrite::{
-    Apply, Control, Error, Graph, Mode, Options, RuleBuilder, Table, Value, explain, parse_rules,
-    query, run,
+    Apply, Control, Error, Graph, Mode, Options, RuleBuilder, Table, Value, explain, explain_drawn,
+    parse_rules, query, run, write_svg,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -419,4 +419,38 @@ fn plans_are_explained() {
     let text = explain(&mut graph, &rules[0]).unwrap();
     assert!(text.starts_with("scan (a:Person)"), "{text}");
     assert!(text.contains("join (a)-[_") && text.ends_with("1 matches\n"), "{text}");
+}
+
+/// Each step of each part is a node, and each number of partial matches an edge.
+#[test]
+fn plans_are_drawn() {
+    let mut graph = friends();
+    let text = "MATCH (a:Person)-[:KNOWS]->(b) OPTIONAL MATCH (b)-[:KNOWS]->(c)
+        WHERE EXISTS { MATCH (a)-[:KNOWS]->(c) } RETURN a, c";
+    let rules = rules(&mut graph, text);
+    let mut drawing = Graph::new();
+    let explained = explain_drawn(&mut graph, &rules[0], &mut drawing).unwrap();
+    assert_eq!(explain(&mut graph, &rules[0]).unwrap(), explained);
+    let (schema, key) = (drawing.schema(), drawing.schema().find_key("id").unwrap());
+    let steps: Vec<String> = drawing
+        .nodes()
+        .filter(|n| schema.node_name(drawing.node_type(*n).unwrap()).parse::<u32>().is_ok())
+        .map(|node| drawing.get(node, key).to_string().replace('\'', ""))
+        .collect();
+    let is_step = |line: &&str| line.contains(" expected ");
+    let lines: Vec<&str> = explained.lines().filter(is_step).map(str::trim_start).collect();
+    assert_eq!(steps.len(), lines.len(), "{explained}");
+    for (step, line) in steps.iter().zip(&lines) {
+        assert!(line.starts_with(step.as_str()), "{step} is not {line}");
+        let (_, numbers) = line.split_once(" expected ").unwrap();
+        let label = format!("expected {numbers}");
+        assert!(schema.find_edge_type(&label).is_some(), "no edge {label}");
+    }
+    let uses = schema.find_edge_type("uses").unwrap().0;
+    assert_eq!(drawing.edge_count_of(uses), 2);
+    // Three parts with a line more than steps, and the uses of two of them.
+    assert_eq!(drawing.edge_count(), steps.len() as u64 + 3 + 2);
+    let mut picture = Vec::new();
+    write_svg(&drawing, &mut picture).unwrap();
+    assert!(String::from_utf8(picture).unwrap().contains(">1 scan (a:Person)</text>"));
 }

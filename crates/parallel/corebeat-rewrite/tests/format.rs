@@ -1,10 +1,11 @@
 //! Readers and writers of graphs.
 
 use corebeat_rewrite::{
-    Element, Error, Graph, LeftOut, Value, left_out_of_pairs, read_graphml, read_gxl,
-    read_metamodel, read_pairs, read_xmi, write_dot, write_graphml, write_gxl, write_pairs,
-    write_svg,
+    Apply, Control, Element, Error, Graph, LeftOut, Metamodel, Node, Options, Value,
+    left_out_of_pairs, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi,
+    run, write_dot, write_graphml, write_gxl, write_pairs, write_svg, write_xmi,
 };
+use std::collections::HashMap;
 
 fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut bytes = Vec::new();
@@ -521,5 +522,236 @@ fn graph_within_an_element_is_refused() {
         assert_eq!(mistake(read_graphml("g", &graphml)), expected);
         let gxl = format!("<gxl><graph>{element}</graph></gxl>");
         assert_eq!(mistake(read_gxl("g", &gxl)), expected);
+    }
+}
+
+/// A metamodel whose names and features are hard to write: a package inside another one with an
+/// equal prefix, attributes named `href` and as the element of a file, and a containment that is
+/// the opposite of a reference.
+const HARD: &str = r##"<ecore:EPackage name="p" nsPrefix="p" nsURI="urn:a&amp;b" xmlns:xsi="x">
+  <eClassifiers xsi:type="ecore:EClass" name="XMI">
+    <eStructuralFeatures xsi:type="ecore:EReference" name="box" eType="#//Box"
+        eOpposite="#//Box/parts"/>
+    <eStructuralFeatures xsi:type="ecore:EReference" name="one" eType="#//XMI" eOpposite="#//XMI/all"/>
+    <eStructuralFeatures xsi:type="ecore:EReference" name="all" eType="#//XMI" upperBound="-1"
+        eOpposite="#//XMI/one"/>
+    <eStructuralFeatures xsi:type="ecore:EReference" name="free" eType="#//XMI" upperBound="-1"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="key" iD="true" eType="#//EString"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="href" eType="#//EString"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="int" eType="#//EInt"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="float" eType="#//EDouble"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="is" eType="#//EBoolean"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="list" upperBound="-1" eType="#//EString"/>
+  </eClassifiers>
+  <eSubpackages name="p">
+    <eClassifiers xsi:type="ecore:EClass" name="Box" eSuperTypes="#//XMI">
+      <eStructuralFeatures xsi:type="ecore:EReference" name="parts" eType="#//XMI" upperBound="-1"
+          containment="true" eOpposite="#//XMI/box"/>
+    </eClassifiers>
+  </eSubpackages>
+</ecore:EPackage>"##;
+
+/// A model of [`HARD`], in which no object contains itself.
+fn random_model(random: &mut fastrand::Rng) -> (Graph, Metamodel) {
+    let mut graph = Graph::new();
+    let metamodel = read_metamodel("m", HARD, &mut graph).unwrap();
+    let [plain, container] =
+        ["XMI", "Box"].map(|name| graph.schema().find_node_type(name).unwrap());
+    let [boxed, one, free] =
+        ["box", "one", "free"].map(|name| graph.schema().find_edge_type(name).unwrap().0);
+    let keys = ["key", "href", "int", "float", "is", "list"]
+        .map(|name| graph.schema().find_key(name).unwrap());
+    let (mut nodes, mut boxes) = (Vec::new(), Vec::new());
+    for _ in 0..random.usize(..8) {
+        let is_box = random.bool();
+        let node = graph.add_node(if is_box { container } else { plain }).unwrap();
+        if random.bool()
+            && let Some(around) = random.choice(&boxes)
+        {
+            graph.add_edge(boxed, node, *around).unwrap();
+        }
+        boxes.extend(is_box.then_some(node));
+        for (index, key) in keys.into_iter().enumerate() {
+            if random.bool() {
+                continue;
+            }
+            let value: Value = match index {
+                // Identifiers that other objects have, and that a writer may choose.
+                0 => random.choice(["a", "b c", "", "_1", "__2", "/", "x#y", "é"]).unwrap().into(),
+                1 => random_text(random).as_str().into(),
+                2 => random.i64(..).into(),
+                3 => random.choice([0.1, -1e300, 3.0, f64::INFINITY]).unwrap().into(),
+                4 => random.bool().into(),
+                _ => (0..random.usize(1..4))
+                    .map(|_| random_text(random).as_str().into())
+                    .collect::<Vec<_>>()
+                    .into(),
+            };
+            graph.set(node, key, value).unwrap();
+        }
+        nodes.push(node);
+    }
+    for from in &nodes {
+        let to = *random.choice(&nodes).unwrap();
+        if random.bool() {
+            graph.add_edge(one, *from, to).unwrap();
+        }
+        for to in &nodes {
+            if random.u8(..3) == 0 {
+                graph.add_edge(free, *from, *to).unwrap();
+            }
+        }
+    }
+    (graph, metamodel)
+}
+
+/// Whether graphs of the same schema are isomorphic: a search for a mapping of the nodes.
+fn is_isomorphic(a: &Graph, b: &Graph) -> bool {
+    let profile = |graph: &Graph, node: Node| {
+        let schema = graph.schema();
+        let values: Vec<Value> = schema.keys().map(|key| graph.get(node, key)).collect();
+        let degrees: Vec<_> = schema
+            .edge_types()
+            .map(|of| (graph.out_edges(node, of).count(), graph.in_edges(node, of).count()))
+            .collect();
+        format!("{:?} {values:?} {degrees:?}", graph.node_type(node))
+    };
+    let edges = |graph: &Graph, map: &dyn Fn(Node) -> Node| {
+        let mut edges: Vec<_> = graph
+            .edges()
+            .map(|edge| {
+                let (from, to) = graph.ends(edge).unwrap();
+                (graph.edge_type(edge), map(from), map(to))
+            })
+            .collect();
+        edges.sort();
+        edges
+    };
+    let (from, to): (Vec<Node>, Vec<Node>) = (a.nodes().collect(), b.nodes().collect());
+    let profiles: Vec<String> = to.iter().map(|node| profile(b, *node)).collect();
+    let wanted: Vec<String> = from.iter().map(|node| profile(a, *node)).collect();
+    let target = edges(b, &|node| node);
+    // Depth first: the candidates of each node, and the choice so far.
+    let mut open: Vec<Vec<usize>> = vec![Vec::new()];
+    while let Some(chosen) = open.pop() {
+        if chosen.len() == from.len() {
+            let map = |node| to[chosen[from.iter().position(|n| *n == node).unwrap()]];
+            if from.len() == to.len() && edges(a, &map) == target {
+                return true;
+            }
+            continue;
+        }
+        let is_fit = |at: &usize| !chosen.contains(at) && profiles[*at] == wanted[chosen.len()];
+        open.extend((0..to.len()).filter(is_fit).map(|at| [&chosen[..], &[at]].concat()));
+    }
+    false
+}
+
+#[test]
+fn models_that_are_written_are_read_back() {
+    for seed in 0..500 {
+        let (graph, metamodel) = random_model(&mut fastrand::Rng::with_seed(seed));
+        let written = text(|to| write_xmi(&graph, &metamodel, to));
+        let mut types = Graph::new();
+        let metamodel = read_metamodel("m", HARD, &mut types).unwrap();
+        let again = read_xmi("x", &written, &metamodel, types)
+            .unwrap_or_else(|why| panic!("seed {seed}: {why}\n{written}"));
+        assert!(is_isomorphic(&graph, &again), "seed {seed}\n{written}");
+        let mut other = again;
+        let Some(node) = other.nodes().next() else { continue };
+        let key = other.schema().find_key("int").unwrap();
+        let changed = if other.get(node, key) == Value::Int(7) { 8 } else { 7 };
+        other.set(node, key, changed).unwrap();
+        assert!(!is_isomorphic(&graph, &other), "seed {seed}: a change is overlooked");
+    }
+}
+
+#[test]
+fn graphs_that_are_no_models_are_refused() {
+    let refused = |rule: &str| {
+        let mut graph = Graph::new();
+        let metamodel = read_metamodel("m", HARD, &mut graph).unwrap();
+        let rules = parse_rules("r", rule, &HashMap::new(), &mut graph).unwrap();
+        run(&mut graph, &rules, &Control::Rule(0, Apply::One), &Options::default()).unwrap();
+        write_xmi(&graph, &metamodel, &mut Vec::new()).unwrap_err().to_string()
+    };
+    for (rule, expected) in [
+        ("(:XMI {int: 0.5})", "int of node 0 (XMI), which must be an integer, and is 0.5"),
+        ("(:XMI {href: '\u{1}'})", "must be a text without control characters"),
+        ("(:XMI {is: [true]})", "is of node 0 (XMI), which must be true or false, and is [true]"),
+        ("(:XMI {list: []})", "the list list of node 0 (XMI): it is empty"),
+        ("(:XMI {list: ['a', 1]})", "not each of its values is a text"),
+        ("(:XMI {size: 1})", "size of node 0 (XMI), which is no attribute of its class"),
+        ("(:Other)", "node 0 (Other), whose class the metamodel does not have"),
+        (
+            "(:XMI)-[:R]->(:Box)",
+            "the edge R from node 0 (XMI) to node 1 (Box): neither class has such a reference",
+        ),
+        (
+            "(:XMI)-[:box]->(:XMI)",
+            "the edge box from node 0 (XMI) to node 1 (XMI): box refers to Box",
+        ),
+        ("(:XMI)-[:one {int: 1}]->(:Box)", "the attribute int of the edge one from node 0"),
+        (
+            "(a:XMI)-[:box]->(:Box), (a)-[:box]->(:Box)",
+            "node 0 (XMI), which has several containers",
+        ),
+        ("(a:Box)-[:box]->(b:Box)-[:box]->(a)", "objects that contain each other"),
+        (
+            "(a:XMI)-[:one]->(:XMI), (a)-[:one]->(:Box)",
+            "several one of node 0 (XMI): the reference has one target",
+        ),
+        (
+            "(a:XMI)-[:free]->(b:Box), (a)-[:free]->(b)",
+            "two edges free between node 0 (XMI) and node 1 (Box)",
+        ),
+    ] {
+        let found = refused(&format!("CREATE {rule}"));
+        assert!(found.starts_with("XMI cannot express "), "{found}");
+        assert!(found.contains(expected), "{found} does not contain {expected}");
+        assert!(found.ends_with("; write GraphML instead") && !found.contains('\n'), "{found}");
+    }
+    let mut graph = Graph::new();
+    let metamodel = read_metamodel("m", HARD, &mut graph).unwrap();
+    let other = write_xmi(&Graph::new(), &metamodel, &mut Vec::new()).unwrap_err().to_string();
+    assert!(other.starts_with("the metamodel is of another graph"), "{other}");
+    let of = graph.schema().find_node_type("Box").unwrap();
+    let (within, _) = graph.schema().find_edge_type("box").unwrap();
+    let nodes: Vec<Node> = (0..300).map(|_| graph.add_node(of).unwrap()).collect();
+    for pair in nodes.windows(2) {
+        graph.add_edge(within, pair[0], pair[1]).unwrap();
+    }
+    let deep = write_xmi(&graph, &metamodel, &mut Vec::new()).unwrap_err().to_string();
+    assert!(deep.contains("which is inside more than 256 elements"), "{deep}");
+}
+
+#[test]
+fn models_of_the_contest_are_read_written_and_read_alike() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/ttc2018");
+    let ecore = std::fs::read_to_string(format!("{folder}/social_network.ecore")).unwrap();
+    let read = |text: &str| {
+        let mut graph = Graph::new();
+        let metamodel = read_metamodel("m", &ecore, &mut graph).unwrap();
+        (read_xmi("x", text, &metamodel, graph).unwrap(), metamodel)
+    };
+    for size in [1, 2] {
+        let model = std::fs::read_to_string(format!("{folder}/{size}/initial.xmi")).unwrap();
+        let (graph, metamodel) = read(&model);
+        let written = text(|to| write_xmi(&graph, &metamodel, to));
+        let (again, _) = read(&written);
+        // Objects are written in the order of their numbers inside their containers.
+        let nodes = |graph: &Graph| {
+            let described = described(graph);
+            described.lines().take(graph.node_count() as usize).map(str::to_owned).collect()
+        };
+        let (before, after): (Vec<String>, Vec<String>) = (nodes(&graph), nodes(&again));
+        assert_eq!(after, before);
+        let edges = |graph: &Graph| {
+            let mut edges: Vec<_> =
+                graph.edges().map(|e| (graph.edge_type(e), graph.ends(e))).collect();
+            edges.sort();
+            edges
+        };
+        assert_eq!(edges(&again), edges(&graph));
     }
 }

@@ -6,7 +6,7 @@
 
 use corebeat_rewrite::{
     Error, Graph, parse_rules, read_graphml, read_gxl, read_metamodel, read_pairs, read_xmi,
-    write_graphml, write_gxl, write_pairs,
+    write_graphml, write_gxl, write_pairs, write_xmi,
 };
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -244,9 +244,14 @@ fn damaged_pairs_do_not_panic() {
 #[test]
 fn damaged_metamodels_do_not_panic() {
     fuzz("damaged_metamodels", ECORE, |text| {
-        let mut graph = Graph::new();
-        let Ok(metamodel) = read_metamodel("m", text, &mut graph) else { return false };
-        let _ = read_xmi("x", XMI[0], &metamodel, graph);
+        let make = || {
+            let mut graph = Graph::new();
+            read_metamodel("m", text, &mut graph).map(|metamodel| (metamodel, graph))
+        };
+        let Ok((metamodel, graph)) = make() else { return false };
+        let read = |text: &str| read_xmi("x", text, &metamodel, make()?.1);
+        let graph = read_xmi("x", XMI[0], &metamodel, graph);
+        survives(graph, |graph, to| write_xmi(graph, &metamodel, to), read);
         true
     });
 }
@@ -256,6 +261,11 @@ fn damaged_models_do_not_panic() {
     fuzz("damaged_models", XMI, |text| {
         let mut graph = Graph::new();
         let metamodel = read_metamodel("m", ECORE[0], &mut graph).unwrap();
-        read_xmi("x", text, &metamodel, graph).is_ok()
+        let read = |text: &str| {
+            let mut graph = Graph::new();
+            let metamodel = read_metamodel("m", ECORE[0], &mut graph)?;
+            read_xmi("x", text, &metamodel, graph)
+        };
+        survives(read(text), |graph, to| write_xmi(graph, &metamodel, to), read)
     });
 }

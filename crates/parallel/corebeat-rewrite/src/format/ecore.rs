@@ -30,15 +30,38 @@ pub(super) enum Feature {
         /// The reference is the opposite of another one: its edges lead to the referring node.
         backwards: bool,
         target: NodeType,
+        /// A node may have several such edges.
+        many: bool,
+        /// The target is a part of the referring node.
+        is_containment: bool,
     },
+}
+
+/// The package of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Package {
+    pub(super) prefix: String,
+    pub(super) uri: String,
+}
+
+impl Package {
+    fn new(element: &Element) -> Package {
+        let text = |names: [&str; 2]| {
+            names.iter().find_map(|name| element.get(name)).unwrap_or_default().to_owned()
+        };
+        Package { prefix: text(["nsPrefix", "name"]), uri: text(["nsURI", "name"]) }
+    }
 }
 
 /// A metamodel: classes with their features. [`read_metamodel`] reads it.
 #[derive(Debug, Clone, Default)]
 pub struct Metamodel {
     pub(super) classes: HashMap<String, NodeType>,
+    pub(super) packages: HashMap<NodeType, Package>,
     /// Own features by class and name.
     pub(super) features: HashMap<(NodeType, String), Feature>,
+    /// The names of the own features of a class, in their order.
+    pub(super) names: HashMap<NodeType, Vec<String>>,
     /// A class and all of its supertypes, in the order in which their features are searched.
     pub(super) lines: HashMap<NodeType, Vec<NodeType>>,
 }
@@ -60,8 +83,9 @@ impl Metamodel {
 /// [`Error::Read`] with the line of the mistake.
 pub fn read_metamodel(name: &str, text: &str, graph: &mut Graph) -> Result<Metamodel, Error> {
     let root = tree::read(name, text)?;
-    let mut classes = Vec::new();
-    collect(&root, &mut classes, 0);
+    let mut found = Vec::new();
+    collect(&root, &mut found, 0);
+    let classes: Vec<&Element> = found.iter().map(|(class, _)| *class).collect();
     if classes.is_empty() {
         return Err(mistake(name, root.line, "the file has no classes; is it an Ecore metamodel?"));
     }
@@ -71,6 +95,10 @@ pub fn read_metamodel(name: &str, text: &str, graph: &mut Graph) -> Result<Metam
     for class in &classes {
         add_class(name, class, &by_name, graph, &mut metamodel, 0)?;
     }
+    for (class, package) in found {
+        let of = class.get("name").and_then(|name| metamodel.classes.get(name));
+        metamodel.packages.extend(of.map(|of| (*of, Package::new(package))));
+    }
     add_features(name, &classes, graph, &mut metamodel)?;
     graph.store.fit_to_schema();
     Ok(metamodel)
@@ -79,9 +107,11 @@ pub fn read_metamodel(name: &str, text: &str, graph: &mut Graph) -> Result<Metam
 /// Deepest inheritance and deepest nesting of packages.
 const DEPTH_MAX: usize = 64;
 
-fn collect<'a>(package: &'a Element, classes: &mut Vec<&'a Element>, depth: usize) {
+/// Adds the classes of a package, each with its package.
+fn collect<'a>(package: &'a Element, classes: &mut Vec<(&'a Element, &'a Element)>, depth: usize) {
     let is_class = |element: &&Element| element.get("xsi:type") == Some("ecore:EClass");
-    classes.extend(package.all("eClassifiers").filter(is_class));
+    let own = package.all("eClassifiers").filter(is_class);
+    classes.extend(own.map(|class| (class, package)));
     if depth < DEPTH_MAX {
         let packages = package.children.iter();
         let packages = packages.filter(|p| ["eSubpackages", "EPackage"].contains(&&*p.name));
@@ -178,13 +208,15 @@ fn add_features(
                         opposites.insert(theirs, edge);
                     }
                 }
-                Feature::Reference { edge, backwards, target }
+                let is_containment = feature.get("containment") == Some("true");
+                Feature::Reference { edge, backwards, target, many, is_containment }
             } else {
                 let key = graph.schema_mut().key(own)?;
                 let data = data(last(feature.get("eType").unwrap_or_default()));
                 let is_id = feature.get("iD") == Some("true");
                 Feature::Attribute { key, data, many, is_id }
             };
+            metamodel.names.entry(of).or_default().push(own.to_owned());
             metamodel.features.insert((of, own.to_owned()), added);
         }
     }

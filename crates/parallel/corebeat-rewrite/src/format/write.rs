@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// The remedy for a graph that another format cannot express.
-const GRAPHML: &str = "write GraphML instead";
+pub(super) const GRAPHML: &str = "write GraphML instead";
 
 /// Writes a line for each edge: source, target and type. Nodes are named by their attribute `id`,
 /// or by a number that no other node has where they have none. Quotes enclose names that need them,
@@ -129,7 +129,7 @@ fn distinct_names(graph: &Graph) -> io::Result<HashMap<Node, String>> {
     Ok(names)
 }
 
-fn inexpressible(format: &str, what: impl fmt::Display, remedy: &str) -> io::Error {
+pub(super) fn inexpressible(format: &str, what: impl fmt::Display, remedy: &str) -> io::Error {
     let why = format!("{format} cannot express {what}; {remedy}");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

@@ -129,7 +129,7 @@ impl Reader<'_> {
                 let value = self.value(data, text, line)?;
                 self.graph.set(node, key, value)
             }
-            Feature::Reference { edge, backwards, target } => {
+            Feature::Reference { edge, backwards, target, .. } => {
                 // A type such as `social:User` may precede a reference into another file.
                 let parts: Vec<&str> = text.split_whitespace().collect();
                 let is_type = |index: usize, part: &str| {
@@ -164,7 +164,7 @@ impl Reader<'_> {
                 }
                 self.graph.set(node, key, value)
             }
-            Feature::Reference { edge, backwards, target } => {
+            Feature::Reference { edge, backwards, target, .. } => {
                 if let Some(reference) = child.get("href") {
                     let (reference, line) = (reference.to_owned(), child.line);
                     let from = node;
