@@ -95,8 +95,8 @@ pub fn growing_stream<T: Send + 'static>(capacity: usize) -> (Writer<T>, Reader<
 }
 
 /// Creates a stream without a bound: [`Writer::write`] never blocks, and doubles the capacity of a
-/// full stream instead; [`Writer::try_write`] returns the item of a full stream. For cycles of tasks that a runtime cannot detect, because they pass through
-/// another process.
+/// full stream instead; [`Writer::try_write`] returns the item of a full stream. For cycles of
+/// tasks that a runtime cannot detect, because they pass through another process.
 ///
 /// # Panics
 ///
