@@ -1,6 +1,6 @@
 //! The observations of a span of time.
 
-use crate::store::AGE_MS_MAX;
+use crate::store::{AGE_MS_MAX, GAP_MS};
 use corebeat_host::Point;
 use corebeat_machine::TimeShares;
 use corebeat_web::{Claim, Decision, Outcome, Update};
@@ -179,19 +179,24 @@ impl Group {
 }
 
 impl Frame {
-    /// The observations of an update. `boot` is the number of the boot.
+    /// The observations of an update. `boot` is the number of the boot. The means of an update that
+    /// is late, because the daemon was stopped or overloaded, are those of the last [`GAP_MS`]: the
+    /// time before is a gap.
     pub fn of(update: Update, boot: u64, begins: bool) -> Frame {
         let Update { at_ns, span_ns, programs, groups, claims, decisions, .. } = update;
-        let span_ms = |ns: u64| (ns / MS_NS).min(AGE_MS_MAX);
-        let ago_ms = |then_ns: u64| span_ms(at_ns.saturating_sub(then_ns));
+        let span_ms = |ns: u64| (ns / MS_NS).min(GAP_MS);
+        let ago_ms = |then_ns: u64| (at_ns.saturating_sub(then_ns) / MS_NS).min(AGE_MS_MAX);
         let program = |program: corebeat_web::Program| {
             let point = program.points.back()?;
+            let thread_ms = u128::from(point.thread_ns / MS_NS)
+                * u128::from(span_ms(point.span_ns))
+                / u128::from(point.span_ns / MS_NS).max(1);
             Some(Program {
                 pid: program.pid,
                 ago_ms: ago_ms(point.at_ns),
                 usage: Usage {
                     span_ms: span_ms(point.span_ns),
-                    thread_ms: point.thread_ns / MS_NS,
+                    thread_ms: thread_ms.try_into().unwrap_or(u64::MAX),
                     threads: point.threads,
                     shares: point.shares,
                     unknown_ms: [0; 7],
@@ -412,6 +417,26 @@ mod tests {
         let before = r#"{"owner":0,"group":1,"pids":[],"members":1,"beats":1,"rate":null,
                          "span_ms":1,"rate_min":null,"rate_max":null}"#;
         assert!(!serde_json::from_str::<Group>(before).unwrap().is_public);
+    }
+
+    #[test]
+    fn update_of_a_stopped_daemon_leaves_a_gap() {
+        let update = |ms: u64| {
+            let (at_ns, span_ns) = (20_000 * MS_NS, ms * MS_NS);
+            let thread_ns = 2 * span_ns;
+            let shares = TimeShares::default();
+            let point = Point { at_ns, span_ns, thread_ns, shares, threads: 2 };
+            let points = [point].into();
+            let program = corebeat_web::Program { points, ..corebeat_web::Program::default() };
+            let groups = vec![corebeat_web::Group::default()];
+            Update { at_ns, span_ns, programs: vec![program], groups, ..Update::default() }
+        };
+        for (ms, expected) in [(1000, 1000), (15_000, GAP_MS)] {
+            let frame = Frame::of(update(ms), 1, false);
+            let usage = &frame.programs[0].usage;
+            assert_eq!((frame.span_ms, frame.groups[0].span_ms), (expected, expected));
+            assert_eq!((usage.span_ms, usage.thread_ms), (expected, 2 * expected));
+        }
     }
 
     #[test]

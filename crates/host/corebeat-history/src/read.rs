@@ -108,7 +108,12 @@ fn copy(path: &Path) -> Result<InMemoryBackend, Trouble> {
 /// The frames of a period of the wall clock.
 fn dated(memory: InMemoryBackend, from_ms: u64, to_ms: u64) -> Result<Recorded, Trouble> {
     let mut recorded = Recorded::default();
-    let Some(table) = table(&database(memory)?.begin_read()?)? else { return Ok(recorded) };
+    let mut database = database(memory)?;
+    // Without this, redb reads pages whatever their checksums are.
+    if !database.check_integrity()? {
+        return Err(Trouble::Damaged("it has a wrong checksum".into()));
+    }
+    let Some(table) = table(&database.begin_read()?)? else { return Ok(recorded) };
     let Some((last_ms, bytes)) = table.last()? else { return Ok(recorded) };
     let unix_ms = decode(last_ms.value(), bytes.value())?.clock.unix_ms;
     let offset_ms = i128::from(unix_ms) - i128::from(last_ms.value());
