@@ -28,6 +28,9 @@ use std::time::Instant;
 #[path = "../../crates/parallel/corebeat-rewrite/tests/social/mod.rs"]
 mod social;
 
+#[path = "../../crates/parallel/corebeat-rewrite/tests/antworld/mod.rs"]
+mod antworld;
+
 pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "rewrite.match",
@@ -45,7 +48,8 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "rewrite.exhaust",
-        summary: "time of a rewrite: cycles of videos that are opened, Sierpinski triangles",
+        summary: "time of a rewrite: cycles of videos that are opened, Sierpinski triangles and \
+                  AntWorld as their graphs grow",
         peers: &["corebeat, one task", "corebeat, two tasks", "corebeat, two tasks, cycle"],
         tools: &[],
         cases: |session| apart::names(&exhaust_cases(session)),
@@ -128,6 +132,8 @@ enum Work {
     Open,
     /// Divides triangles.
     Sierpinski,
+    /// Plays rounds of AntWorld.
+    Ants,
     /// Moves edges, and asks for the videos in most cycles of three.
     Update,
     /// The first or the second query of the Social Media case: the first evaluation, or those after
@@ -138,7 +144,8 @@ enum Work {
 #[derive(Clone, Copy)]
 struct Load {
     work: Work,
-    /// Number of videos, or of rewrites of triangles, or the size of the model of the contest.
+    /// Number of videos, of rewrites of triangles or of rounds, or the size of the model of the
+    /// contest.
     size: u32,
 }
 
@@ -173,10 +180,39 @@ fn present(subjects: &[Subject]) -> Vec<Subject> {
 fn exhaust_cases(session: &Session) -> Vec<Case<Subject, Load>> {
     let (videos, triangles) = if session.quick { (200, 364) } else { (20_000, 797_161) };
     let subjects = [Subject::Corebeat, Subject::OneTask, Subject::TwoTasks, Subject::Cycle];
-    vec![
+    let mut cases = vec![
         Case::new("open cycles", &subjects, Load { work: Work::Open, size: videos }),
         Case::new("triangles", &subjects, Load { work: Work::Sierpinski, size: triangles }),
-    ]
+    ];
+    let own = [Subject::Corebeat];
+    // The numbers of triangles that are divided until all have a depth.
+    let depths = if session.quick { 3..=5 } else { 7..=deepest() };
+    cases.extend(depths.step_by(2).map(|depth| {
+        let size = (3_u32.pow(depth) - 1) / 2;
+        let load = Load { work: Work::Sierpinski, size };
+        Case::new(format!("growing, {size} triangles"), &own, load)
+    }));
+    let rounds: &[u32] = if session.quick { &[5, 10] } else { &[25, 50, 100, 200] };
+    cases.extend(rounds.iter().map(|rounds| {
+        let load = Load { work: Work::Ants, size: *rounds };
+        Case::new(format!("growing, {rounds} rounds of ants"), &own, load)
+    }));
+    cases
+}
+
+/// Bytes of memory of a divided triangle, measured and rounded up: three nodes and six edges.
+const TRIANGLE_BYTES: u64 = 650;
+/// Depth whose rewrites end within the time that a subject has.
+const DEPTH_MAX: u32 = 17;
+
+/// The largest odd depth of triangles whose graph fits into half of the free memory.
+fn deepest() -> u32 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = free.and_then(|free| free.split_whitespace().next()?.parse::<u64>().ok());
+    let bytes = kib.unwrap_or(0) * 1024 / 2;
+    let fits = |depth: &u32| 3_u64.pow(*depth) / 2 * TRIANGLE_BYTES <= bytes;
+    (7..=DEPTH_MAX).step_by(2).filter(fits).last().unwrap_or(7)
 }
 
 fn update_cases(session: &Session) -> Vec<Case<Subject, Load>> {
@@ -304,6 +340,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Match { pattern, related } => count(options, &PATTERNS[pattern], related),
         Work::Open => open(options),
         Work::Sierpinski => sierpinski(options),
+        Work::Ants => ants(options),
         Work::Update => update(options),
         Work::Social { is_second, is_update } => social(options, is_second, is_update),
     }
@@ -446,6 +483,25 @@ fn sierpinski(options: &Options) -> Result<(f64, u64), String> {
         return Err("the numbers of nodes and edges are wrong".into());
     }
     Ok((time, rewrites))
+}
+
+/// Plays rounds of AntWorld. The checksum is that of the food and the pheromones of all fields.
+fn ants(options: &Options) -> Result<(f64, u64), String> {
+    let mut ants = antworld::Ants::new();
+    let (how, mut rewrites) = (options.run_options(), 0);
+    let begin = Instant::now();
+    for _ in 0..options.size {
+        rewrites += ants.round(&how).map_err(|e| e.to_string())?.rewrites;
+    }
+    let time_ns = begin.elapsed().as_nanos() as f64;
+    let (graph, mut checksum) = (&ants.graph, 0);
+    let keys = ["food", "pheromones"].map(|name| graph.schema().find_key(name));
+    for (node, key) in graph.nodes().flat_map(|node| keys.map(|key| (node, key))) {
+        if let Some(Value::Int(value)) = key.map(|key| graph.get(node, key)) {
+            checksum = (checksum + value as u64) % 1_000_003;
+        }
+    }
+    Ok((time_ns / rewrites.max(1) as f64, checksum))
 }
 
 /// Applies a rule exhaustively. Returns nanoseconds per rewrite, and the number of rewrites.
