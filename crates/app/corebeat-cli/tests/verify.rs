@@ -8,6 +8,7 @@ const GUIDE: &str = include_str!("../../../../docs/verify.md");
 const ENGINE: &str = include_str!("../../../decide/corebeat-verify/examples/engine.amxmi");
 const VEHICLE: &str =
     include_str!("../../../decide/corebeat-verify/examples/electric-vehicle.toml");
+const HERSCHEL: &str = include_str!("../../../decide/corebeat-verify/examples/herschel.toml");
 
 fn corebeat(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
@@ -25,6 +26,7 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("engine.amxmi"), ENGINE).unwrap();
     fs::write(folder.path().join("electric-vehicle.toml"), VEHICLE).unwrap();
+    fs::write(folder.path().join("herschel.toml"), HERSCHEL).unwrap();
     folder
 }
 
