@@ -180,7 +180,7 @@ impl Group {
 
 impl Frame {
     /// The observations of an update. `boot` is the number of the boot. The means of an update that
-    /// is late, because the daemon was stopped or overloaded, are those of the last [`GAP_MS`]: the
+    /// is late, because the daemon was stopped or overloaded, are those of the last 3 seconds: the
     /// time before is a gap.
     pub fn of(update: Update, boot: u64, begins: bool) -> Frame {
         let Update { at_ns, span_ns, programs, groups, claims, decisions, .. } = update;
