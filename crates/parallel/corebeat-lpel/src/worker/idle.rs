@@ -99,8 +99,11 @@ impl Worker {
                 }
                 None if checks_late => {
                     self.sleep.wait(Some(CHECK_AFTER));
-                    checks_late = false;
-                    inner.check_late();
+                    // A wait that an event ended is progress. The search reads all tasks.
+                    if self.own.ready.is_empty() && !self.sleep.is_over() {
+                        checks_late = false;
+                        inner.check_late();
+                    }
                 }
                 None => self.sleep.wait(None),
             }
