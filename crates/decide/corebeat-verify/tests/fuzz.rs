@@ -258,7 +258,8 @@ fn check_all(seeds: std::ops::Range<u64>) -> Counts {
         let result = catch_unwind(AssertUnwindSafe(|| check(seed, &mut counts)));
         assert!(
             result.is_ok(),
-            "seed {seed}: repeat with COREBEAT_SEED={seed} cargo test -p corebeat-verify --test fuzz"
+            "seed {seed}: repeat with COREBEAT_SEED={seed} cargo test -p corebeat-verify \
+             --test fuzz"
         );
     }
     counts
