@@ -378,13 +378,6 @@ fn spin(spins: &[u64], entry: &Entry) -> u64 {
 /// task has the priority `cooperative`, the highest one of the cooperative tasks of its core.
 fn blocking(system: &System, spins: &[u64], cooperative: u32, entry: &Entry, lower: &Entry) -> u64 {
     let spin = spin(spins, lower);
-    let chunk = || lower.chunks_ns.iter().max().map_or(0, |chunk| chunk.saturating_add(spin));
-    let whole = match lower.preemption {
-        Preemption::NonPreemptive => lower.execution_ns.worst.saturating_add(spin),
-        Preemption::BetweenRunnables => chunk(),
-        Preemption::Cooperative if entry.priority <= cooperative => chunk(),
-        Preemption::Cooperative | Preemption::Preemptive => 0,
-    };
     let section = |s: &crate::model::Section| {
         let resource = system.resources[s.resource];
         match resource.is_global {
@@ -392,6 +385,17 @@ fn blocking(system: &System, spins: &[u64], cooperative: u32, entry: &Entry, low
             false if resource.ceiling >= entry.priority => s.worst_ns,
             false => 0,
         }
+    };
+    // A section may extend over the end of a chunk, so that the job blocks from one to the next.
+    let part = match lower.sections.iter().any(|s| section(s) > 0) {
+        true => lower.execution_ns.worst,
+        false => lower.chunks_ns.iter().max().copied().unwrap_or(0),
+    };
+    let whole = match lower.preemption {
+        Preemption::NonPreemptive => lower.execution_ns.worst.saturating_add(spin),
+        Preemption::BetweenRunnables => part.saturating_add(spin),
+        Preemption::Cooperative if entry.priority <= cooperative => part.saturating_add(spin),
+        Preemption::Cooperative | Preemption::Preemptive => 0,
     };
     lower.sections.iter().map(section).chain([whole]).max().unwrap_or(0)
 }

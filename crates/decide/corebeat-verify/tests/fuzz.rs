@@ -1,10 +1,15 @@
 //! Damaged AMALTHEA models: each is read, or rejected in one line with a place, and a verdict
 //! "schedulable" holds in simulation.
+//!
+//! `COREBEAT_TEXTS` is the number of models, which all CPUs share; `COREBEAT_SEED` repeats one of
+//! them.
 
 use corebeat_verify::{
     Activation, Job, Jobs, Simulation, System, Verdict, analyse, contend, read_amalthea,
 };
 use fastrand::Rng;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 const MODELS: [&str; 5] = [
     include_str!("amalthea/hierarchicalExample.amxmi"),
@@ -76,12 +81,17 @@ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:xmi="http://www.omg.
 </am:Amalthea>
 "#;
 
+#[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
+}
+
 /// Number of models: few in tests, up to 10 million in long runs, 200,000 for each minute that
 /// `COREBEAT_SOAK` states.
-#[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
 fn inputs() -> u64 {
-    let minutes = std::env::var("COREBEAT_SOAK").ok().and_then(|n| n.parse::<u64>().ok());
-    minutes.map_or(600, |minutes| (minutes * 200_000).clamp(600, 10_000_000))
+    let minutes = number("COREBEAT_SOAK");
+    let of_minutes = minutes.map_or(600, |n| n.saturating_mul(200_000).clamp(600, 10_000_000));
+    number("COREBEAT_TEXTS").unwrap_or(of_minutes)
 }
 
 /// The requirement of the example that is not met.
@@ -173,69 +183,111 @@ fn jobs(system: &System, random: &mut Rng) -> Jobs {
     system.entries.iter().map(of).collect()
 }
 
-#[test]
-fn fuzzed_models_are_never_wrongly_schedulable() {
-    let (mut verdicts, mut errors, mut waiting) = ([0u64; 3], 0u64, 0u64);
-    for round in 0..inputs() {
-        let mut random = Rng::with_seed(round);
-        let mut text = MODELS[random.usize(..MODELS.len())].to_owned();
-        if random.bool() {
-            // Without the deadline that is missed, the example is schedulable.
-            text = MODELS[3].replace(LATE, &LATE.replace("12", "18"));
-        }
-        for _ in 0..random.u8(1..3) {
-            if !text.is_empty() {
-                text = damage(&text, &mut random);
-            }
-        }
-        let model = match read_amalthea(&text) {
-            Ok(model) if random.bool() => {
-                let contended = contend(&model);
-                let (before, after) = (analyse(&model), analyse(&contended));
-                for (before, after) in before.tasks.iter().zip(&after.tasks) {
-                    // Waiting makes no task faster, and proves no missed deadline.
-                    let is_longer = |b| after.response_ns.is_none_or(|a| b <= a);
-                    assert!(before.response_ns.is_none_or(is_longer), "round {round}");
-                    let is_late = |v| v == Verdict::Unschedulable;
-                    let holds = !is_late(after.verdict) || is_late(before.verdict);
-                    assert!(holds, "round {round}");
-                }
-                waiting += u64::from(contended != model && after.verdict == Verdict::Schedulable);
-                contended
-            }
-            Ok(model) => model,
-            Err(e) => {
-                errors += 1;
-                let line = e.to_string();
-                let (place, _) = line.split_once(':').unwrap_or_default();
-                let is_placed = ["line", "<", "'", "model"].iter().any(|p| place.contains(p));
-                assert!(!line.contains('\n') && is_placed, "round {round}: {line}");
-                continue;
-            }
-        };
-        assert_eq!(model.check(), Ok(()), "round {round}");
-        let report = analyse(&model);
-        verdicts[report.verdict as usize] += 1;
-        if report.verdict != Verdict::Schedulable {
-            continue;
-        }
-        let bounds: Vec<_> = report.tasks.iter().map(|t| (t.task, t.response_ns)).collect();
-        let system = System::new(&model, None);
-        let mut simulation = Simulation::new(&system);
-        for _ in 0..2 {
-            simulation.run(&jobs(&system, &mut random), u64::MAX, None);
-            assert_eq!(simulation.miss(), None, "round {round}");
-            for (entry, response) in system.entries.iter().zip(simulation.responses()) {
-                let bound = bounds.iter().find(|(task, _)| *task == entry.task);
-                let holds = bound.is_some_and(|(_, b)| b.is_some_and(|b| *response <= b));
-                assert!(holds, "round {round}: {response} {bound:?} of {entry:?}");
-            }
+/// What became of the models.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Schedulable, unknown, and not schedulable.
+    verdicts: [u64; 3],
+    /// Models that are schedulable although tasks wait at memories.
+    waiting: u64,
+    rejected: u64,
+}
+
+/// Reads, analyses and simulates the model of this seed.
+fn check(seed: u64, counts: &mut Counts) {
+    let mut random = Rng::with_seed(seed);
+    let mut text = MODELS[random.usize(..MODELS.len())].to_owned();
+    if random.bool() {
+        // Without the deadline that is missed, the example is schedulable.
+        text = MODELS[3].replace(LATE, &LATE.replace("12", "18"));
+    }
+    for _ in 0..random.u8(1..3) {
+        if !text.is_empty() {
+            text = damage(&text, &mut random);
         }
     }
+    let model = match read_amalthea(&text) {
+        Ok(model) if random.bool() => {
+            let contended = contend(&model);
+            let (before, after) = (analyse(&model), analyse(&contended));
+            for (before, after) in before.tasks.iter().zip(&after.tasks) {
+                // Waiting makes no task faster, and proves no missed deadline.
+                let is_longer = |b| after.response_ns.is_none_or(|a| b <= a);
+                assert!(before.response_ns.is_none_or(is_longer));
+                let is_late = |v| v == Verdict::Unschedulable;
+                assert!(!is_late(after.verdict) || is_late(before.verdict));
+            }
+            counts.waiting +=
+                u64::from(contended != model && after.verdict == Verdict::Schedulable);
+            contended
+        }
+        Ok(model) => model,
+        Err(e) => {
+            counts.rejected += 1;
+            let line = e.to_string();
+            let (place, _) = line.split_once(':').unwrap_or_default();
+            let is_placed = ["line", "<", "'", "model"].iter().any(|p| place.contains(p));
+            assert!(!line.contains('\n') && is_placed, "{line}");
+            return;
+        }
+    };
+    assert_eq!(model.check(), Ok(()));
+    let report = analyse(&model);
+    counts.verdicts[report.verdict as usize] += 1;
+    if report.verdict != Verdict::Schedulable {
+        return;
+    }
+    let bounds: Vec<_> = report.tasks.iter().map(|t| (t.task, t.response_ns)).collect();
+    let system = System::new(&model, None);
+    let mut simulation = Simulation::new(&system);
+    for _ in 0..2 {
+        simulation.run(&jobs(&system, &mut random), u64::MAX, None);
+        assert_eq!(simulation.miss(), None);
+        for (entry, response) in system.entries.iter().zip(simulation.responses()) {
+            let bound = bounds.iter().find(|(task, _)| *task == entry.task);
+            let holds = bound.is_some_and(|(_, b)| b.is_some_and(|b| *response <= b));
+            assert!(holds, "{response} {bound:?} of {entry:?}");
+        }
+    }
+}
+
+/// Checks the models of some seeds. A failure names its seed.
+fn check_all(seeds: std::ops::Range<u64>) -> Counts {
+    let mut counts = Counts::default();
+    for seed in seeds {
+        let result = catch_unwind(AssertUnwindSafe(|| check(seed, &mut counts)));
+        assert!(
+            result.is_ok(),
+            "seed {seed}: repeat with COREBEAT_SEED={seed} cargo test -p corebeat-verify \
+             --test fuzz"
+        );
+    }
+    counts
+}
+
+#[test]
+fn fuzzed_models_are_never_wrongly_schedulable() {
+    if let Some(seed) = number("COREBEAT_SEED") {
+        check_all(seed..seed + 1);
+        return;
+    }
+    let inputs = inputs();
+    let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let part = |n: u64| inputs * n / threads..inputs * (n + 1) / threads;
+    let all: Vec<Counts> = thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads).map(|n| scope.spawn(move || check_all(part(n)))).collect();
+        parts.into_iter().map(|part| part.join().expect("a part passes")).collect()
+    });
+    let mut verdicts = [0; 3];
+    for counts in &all {
+        verdicts.iter_mut().zip(counts.verdicts).for_each(|(sum, n)| *sum += n);
+    }
+    let waiting = all.iter().map(|c| c.waiting).sum::<u64>();
+    let rejected = all.iter().map(|c| c.rejected).sum::<u64>();
     println!(
         "schedulable, unknown, not schedulable: {verdicts:?}; schedulable with waiting: {waiting}; \
-         rejected: {errors}"
+         rejected: {rejected}"
     );
-    let holds = verdicts.iter().all(|n| *n > 3) && errors > 10 && waiting > 3;
-    assert!(holds, "{verdicts:?} {errors} {waiting}");
+    let holds = verdicts.iter().all(|n| *n > 3) && rejected > 10 && waiting > 3;
+    assert!(holds, "{verdicts:?} {rejected} {waiting}");
 }

@@ -1,6 +1,9 @@
 //! The analysis and the simulation against pyCPA and SimSo, which `peers.py` runs. Without their
 //! modules the tests print a line and end, unless `COREBEAT_PYTHON` names an interpreter, which
 //! must have them.
+//!
+//! `COREBEAT_SETS` is the number of sets of each kind, and `COREBEAT_SEED` the seed of the first.
+//! Each CPU runs a peer for a part of the sets.
 
 use corebeat_verify::generate::{entry, task_set, utilisations};
 use corebeat_verify::{
@@ -9,23 +12,43 @@ use corebeat_verify::{
 };
 use fastrand::Rng;
 use std::io::{Read, Write};
+use std::ops::Range as Seeds;
 use std::process::{Command, Stdio};
+use std::thread;
 
 #[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Number of sets of each kind: few in tests, up to 100,000 in long runs, 500 for each minute that
-/// `COREBEAT_SOAK` states.
+/// The seeds of the sets of each kind: few in tests, up to 100,000 in long runs, 500 for each
+/// minute that `COREBEAT_SOAK` states.
+fn seeds() -> Seeds<u64> {
+    let number = |name| variable(name).map(|n| n.parse::<u64>().expect("a number"));
+    let minutes = number("COREBEAT_SOAK");
+    let of_minutes = minutes.map_or(20, |n| n.saturating_mul(500).clamp(20, 100_000));
+    let first = number("COREBEAT_SEED").unwrap_or(0);
+    first..first + number("COREBEAT_SETS").unwrap_or(of_minutes)
+}
+
 fn sets() -> u64 {
-    let minutes = variable("COREBEAT_SOAK").and_then(|n| n.parse::<u64>().ok());
-    minutes.map_or(20, |minutes| (minutes * 500).clamp(20, 100_000))
+    seeds().count() as u64
 }
 
 /// The response times that a peer computes for each line, or `None` with a message if it is
 /// missing.
 fn ask(peer: &str, lines: &[String]) -> Option<Vec<Vec<Option<u64>>>> {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let answers: Vec<_> = thread::scope(|scope| {
+        let ask = |part| scope.spawn(move || ask_one(peer, part));
+        let parts: Vec<_> = lines.chunks(lines.len().div_ceil(cpus)).map(ask).collect();
+        parts.into_iter().map(|part| part.join().expect("the peer answers")).collect()
+    });
+    answers.into_iter().collect::<Option<Vec<_>>>().map(|parts| parts.concat())
+}
+
+/// Runs a peer once.
+fn ask_one(peer: &str, lines: &[String]) -> Option<Vec<Vec<Option<u64>>>> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers.py");
     let python = variable("COREBEAT_PYTHON").unwrap_or("python3".into());
     let mut command = Command::new(&python);
@@ -36,7 +59,7 @@ fn ask(peer: &str, lines: &[String]) -> Option<Vec<Vec<Option<u64>>>> {
     };
     let (mut text, mut errors) = (String::new(), String::new());
     let (mut input, mut stderr) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             // A peer that is missing ends before it reads.
             let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
@@ -77,7 +100,7 @@ fn line(kind: &str, cores: usize, duration: u64, set: &[Entry]) -> String {
 #[test]
 fn pycpa_has_equal_preemptive_and_no_lower_other_response_times() {
     let (mut lines, mut expected) = (vec![], vec![]);
-    for round in 0..sets() {
+    for round in seeds() {
         let mut random = Rng::with_seed(round);
         let count = random.usize(2..=8);
         let share = 0.3 + random.f64() * 0.65;
@@ -119,7 +142,7 @@ fn pycpa_has_equal_preemptive_and_no_lower_other_response_times() {
 #[test]
 fn simso_reaches_the_exact_response_times_of_one_core() {
     let (mut lines, mut expected) = (vec![], vec![]);
-    for round in 0..sets() {
+    for round in seeds() {
         let mut random = Rng::with_seed(round);
         let count = random.usize(2..=6);
         let share = 0.3 + random.f64() * 0.65;
@@ -134,7 +157,8 @@ fn simso_reaches_the_exact_response_times_of_one_core() {
             e.activation = Activation::Periodic { period_ns, offset_ns, jitter_ns: 0 };
             set.push(e);
         }
-        lines.push(line("fp", 1, 10_000, &set));
+        // The latest offset, two hyper-periods, and the longest response that is compared.
+        lines.push(line("fp", 1, 8_000, &set));
         expected.push(responses(&System::of(set)));
     }
     let Some(answers) = ask("simso", &lines) else { return };
@@ -159,7 +183,7 @@ fn simso_reaches_the_exact_response_times_of_one_core() {
 #[test]
 fn simso_exceeds_no_bound_of_cores_with_one_queue() {
     let (mut lines, mut reports) = (vec![], vec![]);
-    for round in 0..sets() {
+    for round in seeds() {
         let mut random = Rng::with_seed(round);
         let is_edf = random.bool();
         let cores = random.usize(2..=4);
@@ -184,7 +208,7 @@ fn simso_exceeds_no_bound_of_cores_with_one_queue() {
             model.tasks.push(task);
             set.push(e);
         }
-        lines.push(line(if is_edf { "edf" } else { "fp" }, cores, 10_000, &set));
+        lines.push(line(if is_edf { "edf" } else { "fp" }, cores, 5_000, &set));
         reports.push(analyse(&model));
     }
     let Some(answers) = ask("simso", &lines) else { return };
