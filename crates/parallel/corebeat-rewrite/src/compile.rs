@@ -5,7 +5,7 @@ use crate::expression::Expression;
 use crate::graph::Graph;
 use crate::rule::{
     AggregateOf, Change, ELEMENTS_MAX, EdgeSlot, ElementKind, Matching, NodeSlot, Output, Part,
-    Rule, Semantics, Slot,
+    Rule, Semantics, Slot, new_id,
 };
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::Direction;
@@ -136,6 +136,7 @@ pub(crate) fn compile(
     let Compiler { slots, exists, .. } = compiler;
     let symmetry = Symmetry::default();
     let mut rule = Rule {
+        id: new_id(),
         name,
         matching,
         semantics,

@@ -2,10 +2,13 @@
 
 use crate::change::Reader;
 use crate::error::Error;
+use crate::plan::Plan;
 use crate::schema::{EdgeType, Key, NodeType, Schema};
 use crate::store::{Direction, Space, Store};
 use crate::value::Value;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A node of a [`Graph`]. The number of a deleted node is used again for a later node.
@@ -40,6 +43,8 @@ pub struct Graph {
     pub(crate) sequence: u32,
     /// The live queries.
     pub(crate) readers: Vec<Reader>,
+    /// The plans of the rules that were applied, by [`Rule::id`](crate::Rule).
+    pub(crate) plans: HashMap<u64, Arc<Plan>>,
 }
 
 /// A node or an edge.

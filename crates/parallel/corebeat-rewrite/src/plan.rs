@@ -15,6 +15,7 @@ use crate::statistics::Statistics;
 use crate::store::Direction;
 use corebeat_cypher::syntax::Operator;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Number of nodes on which a condition is evaluated to estimate how often it is true.
 const SAMPLE_MAX: usize = 64;
@@ -27,6 +28,8 @@ const ORDERED_SHARE: f64 = 0.5;
 /// Smallest share that a sample yields: a condition that is false for the whole sample may be true
 /// for other nodes.
 const SHARE_MIN: f64 = 0.5 / SAMPLE_MAX as f64;
+/// Number of plans that a graph keeps.
+const PLANS_MAX: usize = 256;
 /// Assumed number of edges of a path, where the pattern allows more.
 const PATH_LENGTH: u32 = 3;
 
@@ -116,6 +119,21 @@ impl Size {
         self.nodes.len() == other.nodes.len()
             && self.all.into_iter().zip(other.all).all(is_close)
             && types.all(|(own, other)| is_close((few(own), few(other))))
+    }
+}
+
+impl Graph {
+    /// The plan of a rule: that of its last application, if the graph still has about that size.
+    pub(crate) fn plan(&mut self, rule: &Rule) -> Arc<Plan> {
+        if let Some(plan) = self.plans.get(&rule.id).filter(|plan| plan.fits(self)) {
+            return plan.clone();
+        }
+        if self.plans.len() == PLANS_MAX {
+            self.plans.clear();
+        }
+        let plan = Arc::new(Plan::new(self, rule));
+        self.plans.insert(rule.id, plan.clone());
+        plan
     }
 }
 
@@ -577,6 +595,30 @@ mod tests {
     use std::collections::HashMap;
 
     /// The numbers of all nodes and edges stay: only the types change.
+    #[test]
+    fn a_graph_keeps_the_plan_of_a_rule_between_runs() {
+        let mut graph = Graph::new();
+        let of = graph.schema_mut().node_type("A", &[]).unwrap();
+        graph.schema_mut().edge_type("E", &[]).unwrap();
+        (0..100).for_each(|_| {
+            graph.add_node(of).unwrap();
+        });
+        let text = "MATCH (a:A)-[:E]-(b:A) CREATE (a)-[:E]->(b)";
+        let rule = parse_rules("r", text, &HashMap::new(), &mut graph).unwrap().remove(0);
+        apply_exhaustively(&mut graph, &rule, 1).unwrap();
+        let plan = graph.plan(&rule);
+        apply_exhaustively(&mut graph, &rule.clone(), 1).unwrap();
+        assert!(Arc::ptr_eq(&plan, &graph.plan(&rule)));
+        // Of symmetric matches one is found: another plan.
+        let once = rule.symmetric_once().unwrap();
+        assert!(!Arc::ptr_eq(&plan, &graph.plan(&once)));
+        for _ in 0..2 * PLANS_MAX {
+            let rule = parse_rules("r", text, &HashMap::new(), &mut graph).unwrap().remove(0);
+            apply_exhaustively(&mut graph, &rule, 1).unwrap();
+        }
+        assert!(graph.plans.len() <= PLANS_MAX);
+    }
+
     #[test]
     fn a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled() {
         let mut graph = Graph::new();

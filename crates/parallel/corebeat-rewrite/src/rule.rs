@@ -5,6 +5,7 @@ use crate::expression::Expression;
 use crate::schema::{EdgeType, Key, NodeType};
 use crate::store::Direction;
 use crate::symmetry::Symmetry;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Largest number of nodes and edges in a rule.
 pub const ELEMENTS_MAX: usize = 64;
@@ -120,6 +121,8 @@ pub(crate) struct AggregateOf {
 /// A rule for the graphs of one schema: a pattern to find, and changes or results.
 #[derive(Debug, Clone)]
 pub struct Rule {
+    /// Identifies the left side: graphs keep plans by this number.
+    pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) matching: Matching,
     pub(crate) semantics: Semantics,
@@ -135,6 +138,13 @@ pub struct Rule {
     pub(crate) output: Option<Output>,
     /// The symmetries of which one match each is found.
     pub(crate) symmetry: Symmetry,
+}
+
+/// A number that no other rule has.
+pub(crate) fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only the number counts.
+    NEXT.fetch_add(1, Relaxed)
 }
 
 impl Rule {
@@ -189,6 +199,7 @@ impl Rule {
     pub fn symmetric_once(mut self) -> Result<Rule, Error> {
         let symmetry = Symmetry::of(&self);
         self.symmetry = symmetry.map_err(|why| Error::Rule { rule: self.name.clone(), why })?;
+        self.id = new_id();
         Ok(self)
     }
 

@@ -151,7 +151,6 @@ pub fn run(
         graph,
         rules,
         current: 0,
-        plans: vec![None; rules.len()],
         options,
         runtime,
         some_rule_retypes,
@@ -174,7 +173,6 @@ pub(crate) struct Run<'a> {
     rules: &'a [Rule],
     /// Index of the rule that is applied.
     pub(crate) current: usize,
-    plans: Vec<Option<Arc<Plan>>>,
     pub(crate) options: &'a Options,
     pub(crate) runtime: Option<Runtime>,
     some_rule_retypes: bool,
@@ -230,7 +228,7 @@ impl Run<'_> {
             return Err(Error::Rule { rule: rule.name.clone(), why });
         }
         loop {
-            let plan = self.plan(index);
+            let plan = self.graph.plan(rule);
             let is_done = match (&self.runtime, apply) {
                 (_, Apply::One) => self.one(rule, &plan)?,
                 _ if !rule.has_pattern() => self.one(rule, &plan)?,
@@ -248,16 +246,6 @@ impl Run<'_> {
 
     fn is_local(&self, rule: &Rule) -> bool {
         rule.is_local(self.some_rule_retypes)
-    }
-
-    /// The plan of a rule: a new one if the graph has changed in size.
-    fn plan(&mut self, index: usize) -> Arc<Plan> {
-        if let Some(plan) = self.plans[index].as_ref().filter(|plan| plan.fits(self.graph)) {
-            return plan.clone();
-        }
-        let plan = Arc::new(Plan::new(self.graph, &self.rules[index]));
-        self.plans[index] = Some(plan.clone());
-        plan
     }
 
     /// Whether the limit is reached or the run must stop.
