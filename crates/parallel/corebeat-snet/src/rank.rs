@@ -35,7 +35,9 @@ mod frame;
 mod node;
 mod stall;
 
-pub use frame::{Corrupt, frames, is_close, is_credit, is_last, is_of_detection, is_record};
+pub use frame::{
+    Corrupt, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record, is_release,
+};
 pub use node::{EAGER_BYTES, Node};
 pub(crate) use node::{Hop, Open, Request, Taken};
 pub(crate) use stall::Stall;

@@ -106,9 +106,18 @@ struct Outcome {
     kept: usize,
     /// Fields that ranks keep for each other after the run.
     held: usize,
-    /// Messages between ranks, and the defects among them.
+    counts: Counts,
+}
+
+/// Numbers of messages between ranks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     messages: usize,
+    /// Defects among them.
     planted: usize,
+    /// Requests for the data of a field, and releases of a field whose data has not moved.
+    fetches: usize,
+    releases: usize,
 }
 
 /// Passes messages between ranks until all have ended. `bell` waits for messages, and returns
@@ -118,11 +127,11 @@ fn transport(
     mut bell: impl FnMut() -> bool,
     mut random: fastrand::Rng,
     plant: Option<Plant>,
-) -> Result<(usize, usize), String> {
+) -> Result<Counts, String> {
     let count = nodes.len();
     let mut under_way: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); count * count];
     let mut has_ended = vec![false; count * count];
-    let (mut messages, mut selected, mut planted, mut looks) = (0, 0, 0, 0);
+    let (mut counts, mut selected, mut looks) = (Counts::default(), 0, 0);
     loop {
         for (pair, queue) in under_way.iter_mut().enumerate() {
             let (from, to) = (pair / count, pair % count);
@@ -134,16 +143,21 @@ fn transport(
                     if !rank::is_of_detection(&frame) {
                         looks = 0;
                     }
+                    counts.fetches += usize::from(rank::is_fetch(&frame));
+                    counts.releases += usize::from(rank::is_release(&frame));
                     let mut effect = None;
                     if let Some(plant) = plant
                         && (plant.selects)(&frame)
                     {
-                        effect = (planted == 0 && selected >= plant.at).then_some(plant.effect);
+                        effect =
+                            (counts.planted == 0 && selected >= plant.at).then_some(plant.effect);
                         selected += 1;
                     }
                     match effect {
                         None => queue.push_back(frame),
-                        Some(effect) => planted += usize::from(effect.add(frame, queue)),
+                        Some(effect) => {
+                            counts.planted += usize::from(effect.add(frame, queue));
+                        }
                     }
                 }
             }
@@ -152,7 +166,7 @@ fn transport(
             (0..under_way.len()).filter(|pair| !under_way[*pair].is_empty()).collect();
         if full.is_empty() {
             if nodes.iter().all(|node| node.has_ended()) {
-                return Ok((messages, planted));
+                return Ok(counts);
             }
             if !bell() {
                 looks += 1;
@@ -170,7 +184,7 @@ fn transport(
         let pair = full[random.usize(..full.len())];
         let count_of = random.usize(1..=under_way[pair].len().min(4));
         let bytes: Vec<u8> = under_way[pair].drain(..count_of).flatten().collect();
-        messages += count_of;
+        counts.messages += count_of;
         nodes[pair % count]
             .receive((pair / count) as u32, &bytes)
             .map_err(|why| why.to_string())?;
@@ -228,15 +242,14 @@ fn run(
         let records: Vec<Record> = output.take(ranks.taken).collect();
         writer.join().unwrap();
         serving.into_iter().for_each(|serving| serving.join().unwrap());
-        let (messages, planted) = transport.join().unwrap().unwrap_or_default();
+        let counts = transport.join().unwrap().unwrap_or_default();
         Outcome {
             records,
             faults: report.faults(),
             fault_count: report.fault_count(),
             kept: report.kept(),
             held: nodes.iter().map(|node| node.fields_held()).sum(),
-            messages,
-            planted,
+            counts,
         }
     });
     let corrupt = corrupt.lock().unwrap().take();
@@ -347,8 +360,8 @@ fn ranks() -> impl Strategy<Value = Ranks> {
     )
 }
 
-/// Runs one case. Returns the number of messages between its ranks, and of defects among them.
-fn try_case(class: Class, seed: u64, plant: Option<Plant>) -> Result<(usize, usize), String> {
+/// Runs one case. Returns the numbers of messages between its ranks.
+fn try_case(class: Class, seed: u64, plant: Option<Plant>) -> Result<Counts, String> {
     try_case_of(class, ranks(), seed, plant)
 }
 
@@ -357,7 +370,7 @@ fn try_case_of(
     ranks: impl Strategy<Value = Ranks>,
     seed: u64,
     plant: Option<Plant>,
-) -> Result<(usize, usize), String> {
+) -> Result<Counts, String> {
     // The simplest case of a planted defect is of no interest.
     let max_shrink_iters = if plant.is_some() { 0 } else { 500 };
     let config =
@@ -366,7 +379,7 @@ fn try_case_of(
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner =
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let counts = std::cell::Cell::new((0, 0));
+    let counts = std::cell::Cell::new(Counts::default());
     let ended = runner.run(&(cases(class), ranks), |(case, ranks)| {
         let outcome = run(networks(&case, ranks), case.input.clone(), ranks, plant);
         let outcome = outcome.map_err(TestCaseError::fail)?;
@@ -379,17 +392,26 @@ fn try_case_of(
         if outcome.held > 0 {
             return Err(TestCaseError::fail(format!("{} fields are not freed", outcome.held)));
         }
-        counts.set((outcome.messages, outcome.planted));
+        counts.set(outcome.counts);
         Ok(())
     });
     ended.map(|()| counts.get()).map_err(|why| why.to_string())
 }
 
 fn try_cases(test: &str, class: Class) {
-    let mut messages = 0;
-    compare(test, |seed| try_case(class, seed, None).map(|(count, _)| messages += count));
-    let alone = std::env::var_os(SEED).is_some();
-    assert!(messages > 1000 || alone, "only {messages} messages between ranks");
+    let (mut messages, mut fetches, mut releases) = (0, 0, 0);
+    compare(test, |seed| {
+        let counts = try_case(class, seed, None)?;
+        messages += counts.messages;
+        fetches += counts.fetches;
+        releases += counts.releases;
+        Ok(())
+    });
+    if std::env::var_os(SEED).is_none() {
+        assert!(messages > 1000, "only {messages} messages between ranks");
+        assert!(fetches > 50, "only {fetches} fields were read on another rank");
+        assert!(releases > 20, "only {releases} fields were released on another rank");
+    }
 }
 
 #[test]
@@ -430,7 +452,7 @@ fn detected_as(plant: Plant, cases: usize, texts: &[&str]) -> usize {
     for seed in 0.. {
         match try_case(Class::Confluent, seed, Some(plant)) {
             // Without a message of this kind, there is no defect.
-            Ok((_, 0)) => continue,
+            Ok(Counts { planted: 0, .. }) => continue,
             Ok(_) => {}
             Err(why) => found += usize::from(texts.iter().any(|text| why.contains(text))),
         }
@@ -471,6 +493,9 @@ fn faults_of_the_protocol_are_detected() {
     let more = Effect::Number(|credits| credits.min(1 << 20) + 64);
     let more = detected_as(plant(rank::is_credit, more), 30, &["no credit"]);
     assert!(more >= 4, "too many credits: {more} of 30");
+    // The owner keeps the field for ever.
+    let lost = detected_as(plant(rank::is_release, Effect::Copies(0)), 12, &["are not freed"]);
+    assert_eq!(lost, 12, "lost release");
     // Nothing is lost, but the sender waits for ever, unless it needs no further credit.
     let none = detected_as(plant(rank::is_credit, Effect::Number(|_| 0)), 30, &["no progress"]);
     assert!(none >= 4, "no credits: {none} of 30");

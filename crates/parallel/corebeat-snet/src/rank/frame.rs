@@ -107,6 +107,18 @@ pub fn is_credit(frame: &[u8]) -> bool {
     frame[4] == Kind::Credit as u8
 }
 
+/// Whether a message of [`frames`] requests the data of a field.
+#[doc(hidden)]
+pub fn is_fetch(frame: &[u8]) -> bool {
+    frame[4] == Kind::Fetch as u8
+}
+
+/// Whether a message of [`frames`] releases references to a field.
+#[doc(hidden)]
+pub fn is_release(frame: &[u8]) -> bool {
+    frame[4] == Kind::Release as u8
+}
+
 /// Whether a message of [`frames`] is the last one of its rank.
 #[doc(hidden)]
 pub fn is_last(frame: &[u8]) -> bool {

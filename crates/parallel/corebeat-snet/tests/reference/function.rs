@@ -27,8 +27,7 @@ impl Function {
     pub(crate) fn call(&self, plan: &BoxPlan, input: &[Value]) -> Vec<(usize, Vec<Value>)> {
         let seen =
             input.iter().filter(|value| !self.forwards_ids || matches!(value, Value::Tag(_)));
-        let state =
-            seen.fold(self.seed, |state, value| mix(state, value.integer().unwrap_or(-1) as u64));
+        let state = seen.fold(self.seed, |state, value| mix(state, content(value)));
         let count = self.fewest + (state % u64::from(self.most - self.fewest + 1)) as u32;
         let outputs = (0..count).map(|i| {
             let state = mix(state, i.into());
@@ -38,7 +37,7 @@ impl Function {
                 match label.kind() {
                     Kind::Tag | Kind::BindingTag => Value::Tag((state % 6) as i32 - 1),
                     Kind::Field if self.forwards_ids => forward_ids(input, i, count),
-                    Kind::Field => Value::from(state),
+                    Kind::Field => number(state),
                 }
             });
             (variant, values.collect())
@@ -65,6 +64,21 @@ fn forward_ids(input: &[Value], i: u32, count: u32) -> Value {
         .map(|id| if count == 1 { id } else { format!("{id}.{i}/{count}") });
     let ids: BTreeSet<String> = ids.collect();
     Value::from(ids.into_iter().collect::<Vec<_>>().join("+").as_str())
+}
+
+/// A field with this number. Every second one is an array, which moves between ranks by reference
+/// if it is larger than the limit of the run.
+pub(crate) fn number(n: u64) -> Value {
+    if n.is_multiple_of(2) { Value::from(n) } else { Value::bytes(&n.to_le_bytes()) }
+}
+
+/// The number of a tag or of a field of [`number`], or the same number for all other values.
+fn content(value: &Value) -> u64 {
+    let bytes = || value.as_bytes().and_then(|bytes| bytes.try_into().ok());
+    match value.integer() {
+        Some(n) => n as u64,
+        None => bytes().map_or(u64::MAX, u64::from_le_bytes),
+    }
 }
 
 /// Ids in a value.

@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::STEPS_MAX;
-use super::function::{Functions, ids};
+use super::function::{Functions, ids, number};
 use super::grow::{self, Dice, Form, Gene, Grower, Place};
 use super::interpreter::{Outcome, interpret};
 use super::source::source;
@@ -259,7 +259,7 @@ fn input_record(class: Class, shapes: &[Shape], i: usize, dice: &mut Dice<'_>) -
             _ if label == grow::number() => Value::Tag(i as i32),
             Kind::Tag | Kind::BindingTag => Value::Tag(dice.below(7) as i32 - 2),
             Kind::Field if class == Class::Merging => Value::from(i.to_string().as_str()),
-            Kind::Field => Value::from(i as u64 * 1000 + dice.below(2) as u64),
+            Kind::Field => number(i as u64 * 1000 + dice.below(2) as u64),
         };
         (label, value)
     });
