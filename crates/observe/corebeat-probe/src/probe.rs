@@ -27,6 +27,11 @@ const REQUESTS_MAX: usize = 1024;
 #[linkme::distributed_slice]
 pub static PROBES: [Probe];
 
+/// The probes of [`PROBES`]. Miri links nothing, so it has none.
+fn linked() -> &'static [Probe] {
+    if cfg!(miri) { &[] } else { &PROBES }
+}
+
 /// The probe that was added last, or null.
 static ADDED: AtomicPtr<Added> = AtomicPtr::new(ptr::null_mut());
 
@@ -101,7 +106,7 @@ impl Probe {
     pub fn add(name: &str, file: &str, line: u32) -> Result<&'static Probe, Error> {
         let switching = Switching::begin();
         let before = last_added();
-        let number = before.map_or(PROBES.len(), |before| before.number + 1);
+        let number = before.map_or(linked().len(), |before| before.number + 1);
         if number >= PROBES_MAX {
             return Err(Error::TooManyProbes);
         }
@@ -293,7 +298,7 @@ fn last_added() -> Option<&'static Added> {
 
 /// All probes of the program, in the order of their numbers.
 pub fn probes() -> impl ExactSizeIterator<Item = &'static Probe> {
-    let linked = PROBES.iter().take(PROBES_MAX);
+    let linked = linked().iter().take(PROBES_MAX);
     let added = successors(last_added(), |added| added.before).map(|added| &added.probe);
     let mut probes: Vec<&'static Probe> = added.chain(linked.rev()).collect();
     probes.reverse();
