@@ -202,8 +202,11 @@ fn islands(
         };
         let mut search = Search::new(system, options);
         while search.step() {
-            shared.evaluations.fetch_add(1, Ordering::Relaxed);
-            shared.best.fetch_max(search.fitness().to_bits(), Ordering::Relaxed);
+            // Seldom: each change takes the cache line from the other islands.
+            if search.evaluations() % COUNTED == 0 {
+                shared.evaluations.fetch_add(COUNTED, Ordering::Relaxed);
+                shared.best.fetch_max(search.fitness().to_bits(), Ordering::Relaxed);
+            }
             let is_late = shared.first.load(Ordering::Relaxed) < number;
             if stop.load(Ordering::Relaxed) || is_late {
                 break;
@@ -219,7 +222,7 @@ fn islands(
     let results: Vec<_> = thread::scope(|scope| {
         let island = &island;
         let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
-        show_progress(model, m, &shared);
+        show_progress(model, m, bound_of(system, task), &shared);
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
     let evaluations = results.iter().map(|r| r.1).sum();
@@ -231,11 +234,26 @@ fn islands(
     (best.and_then(|b| b.2), evaluations)
 }
 
+/// Number of evaluations after which an island changes the shared state.
+const COUNTED: u64 = 64;
 /// Time between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
 
+/// The largest bound of the tasks whose response times are searched, as a share of the deadline;
+/// `None` if a task has no bound.
+fn bound_of(system: &System, task: Option<usize>) -> Option<f64> {
+    let figures = system.entries.iter().zip(responses(system));
+    let targets = figures.filter(|(entry, _)| task.is_none_or(|task| entry.task == task));
+    let shares = targets.filter_map(|(entry, figure)| {
+        let deadline = entry.deadline_ns? as f64;
+        Some(figure.response_ns.map(|bound| bound as f64 / deadline))
+    });
+    shares.reduce(|a, b| Some(a?.max(b?))).flatten()
+}
+
 /// Shows the progress on a terminal until the islands end.
-fn show_progress(model: &Model, m: Option<usize>, shared: &Shared) {
+fn show_progress(model: &Model, m: Option<usize>, bound: Option<f64>, shared: &Shared) {
+    let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
     let name = mode(model, m).map_or(String::new(), |name| format!("mode {name}: "));
@@ -245,7 +263,8 @@ fn show_progress(model: &Model, m: Option<usize>, shared: &Shared) {
             let evaluations = shared.evaluations.load(Ordering::Relaxed);
             let best = f64::from_bits(shared.best.load(Ordering::Relaxed));
             print_error(format_args!(
-                "\r\x1b[K{name}{evaluations} evaluations, {:.0}/s, best {:.1}% of a deadline",
+                "\r\x1b[K{name}{evaluations} evaluations, {:.0}/s, best {:.1}% of a deadline, \
+                 bound {bound}",
                 evaluations as f64 / begin.elapsed().as_secs_f64(),
                 best * 100.0
             ));
