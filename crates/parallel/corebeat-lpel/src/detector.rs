@@ -239,7 +239,7 @@ impl Inner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::{Park, Runtime, sleep, spawn, spawn_async, stream};
-    use corebeat_sync::atomic::Ordering;
+    use corebeat_sync::atomic::{AtomicBool, Ordering};
     use corebeat_sync::{Mutex, lock, mpsc};
     use std::sync::Arc;
     use std::task::{Poll, Waker};
@@ -247,25 +247,29 @@ mod tests {
 
     /// Waits of a worker, each of which detects an event for one task.
     #[derive(Clone, Default)]
-    struct Events(Arc<Mutex<Option<Waker>>>);
+    struct Events {
+        waker: Arc<Mutex<Option<Waker>>>,
+        is_unparked: Arc<AtomicBool>,
+    }
 
     impl Park for Events {
         fn poll(&self) {}
 
         fn park(&self, _: Option<Duration>) {
-            match lock(&self.0).take() {
-                Some(waker) => waker.wake(),
-                None => std::thread::yield_now(),
+            if !self.is_unparked.swap(false, Ordering::SeqCst) {
+                lock(&self.waker).take().map_or_else(std::thread::yield_now, Waker::wake);
             }
         }
 
-        fn unpark(&self) {}
+        fn unpark(&self) {
+            self.is_unparked.store(true, Ordering::SeqCst);
+        }
     }
 
     #[test]
     fn wait_that_an_event_ends_causes_no_search() {
         let events = Events::default();
-        let wakers = events.0.clone();
+        let wakers = events.waker.clone();
         let make = move |_| Ok(Box::new(events.clone()) as Box<dyn Park>);
         let runtime = Runtime::builder().workers(1).park(make).build().unwrap();
         let mut left = 1000;

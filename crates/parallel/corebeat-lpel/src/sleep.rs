@@ -104,6 +104,19 @@ impl Sleep {
     /// Wakes the worker if it sleeps, after `count` counted it. The caller posted the work before a
     /// `light` fence.
     pub(crate) fn wake(&self, count: impl FnOnce()) -> bool {
+        let wakes = self.rouse(count);
+        if wakes {
+            match (&self.park, self.thread.get()) {
+                (Some(park), _) => park.unpark(),
+                (None, thread) => thread.into_iter().for_each(Thread::unpark),
+            }
+        }
+        wakes
+    }
+
+    /// Ends the sleep as [`Sleep::wake`], but leaves the wait of the thread: for the worker itself,
+    /// whose next wait would otherwise end at once.
+    pub(crate) fn rouse(&self, count: impl FnOnce()) -> bool {
         // Relaxed: ordered by the fences. AcqRel: one waker succeeds.
         let wakes = self.state.load(Ordering::Relaxed) == ASLEEP
             && self
@@ -114,10 +127,6 @@ impl Sleep {
             count();
             // Release: pairs with the acquire in `is_over`.
             self.state.store(AWAKE, Ordering::Release);
-            match (&self.park, self.thread.get()) {
-                (Some(park), _) => park.unpark(),
-                (None, thread) => thread.into_iter().for_each(Thread::unpark),
-            }
         }
         wakes
     }

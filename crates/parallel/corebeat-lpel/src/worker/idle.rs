@@ -86,26 +86,28 @@ impl Worker {
             }
             return;
         }
-        let mut checks_late = inner.pause();
+        let mut check_at = inner.pause().then(|| Instant::now() + CHECK_AFTER);
         while !self.sleep.is_over() {
             // The search for cycles, in `pause` or below, or the wait may have made a task ready.
-            if !self.own.ready.is_empty() && self.wake() {
+            if !self.own.ready.is_empty() && self.sleep.rouse(|| inner.count_woken_worker()) {
                 break;
             }
-            match inner.detector.search_period() {
-                Some(period) => {
+            match (inner.detector.search_period(), check_at) {
+                (Some(period), _) => {
                     self.sleep.wait(Some(period));
                     inner.resolve_cycles();
                 }
-                None if checks_late => {
-                    self.sleep.wait(Some(CHECK_AFTER));
-                    // A wait that an event ended is progress. The search reads all tasks.
-                    if self.own.ready.is_empty() && !self.sleep.is_over() {
-                        checks_late = false;
-                        inner.check_late();
+                (None, Some(at)) => {
+                    // The search reads all tasks: a wait that ends early causes none.
+                    match at.saturating_duration_since(Instant::now()) {
+                        Duration::ZERO => {
+                            check_at = None;
+                            inner.check_late();
+                        }
+                        left => self.sleep.wait(Some(left)),
                     }
                 }
-                None => self.sleep.wait(None),
+                (None, None) => self.sleep.wait(None),
             }
         }
     }
