@@ -54,8 +54,8 @@
 //!   ([`write_svg`]).
 //! - A plan is the order in which the elements of a pattern are matched. It is computed from the
 //!   statistics of the graph, and again when the elements of the graph or of a type have doubled or
-//!   halved (`a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled`). [`explain`]
-//!   prints it, and [`explain_drawn`] also draws it.
+//!   halved (`a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled`). The graph keeps
+//!   it between runs. [`explain`] prints it, and [`explain_drawn`] also draws it.
 //! - [`run`] applies rules in the order of a [`Control`], each as [`Apply`] states. With several
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
