@@ -66,7 +66,7 @@ pub(crate) const NAMES: [&str; STEPS.len()] = {
 /// The tests that run under Miri: arguments of cargo, and additional flags. Other crates have no
 /// unsafe code and no threads, or make system calls that Miri does not have. Most tests compute for
 /// too long.
-const MIRI: [(&[&str], &str); 12] = [
+const MIRI: [(&[&str], &str); 13] = [
     (&["-p", "corebeat-workload", "--lib", "queue"], ""),
     (&["-p", "corebeat-heartbeat", "--lib", "page::"], ""),
     (&["-p", "corebeat-trace", "--test", "small"], ""),
@@ -81,6 +81,10 @@ const MIRI: [(&[&str], &str); 12] = [
     ),
     (
         &["-p", "corebeat-scoop", "--test", "small"],
+        "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
+    ),
+    (
+        &["-p", "corebeat-future", "--test", "result", "each_future_runs_once"],
         "-Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks",
     ),
     // A test leaks the payload of a panic that cannot be dropped.
