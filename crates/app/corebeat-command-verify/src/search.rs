@@ -203,9 +203,12 @@ fn islands(
         let mut search = Search::new(system, options);
         while search.step() {
             // Seldom: each change takes the cache line from the other islands.
+            let fitness = search.fitness().to_bits();
+            if fitness > shared.best.load(Ordering::Relaxed) {
+                shared.best.fetch_max(fitness, Ordering::Relaxed);
+            }
             if search.evaluations() % COUNTED == 0 {
                 shared.evaluations.fetch_add(COUNTED, Ordering::Relaxed);
-                shared.best.fetch_max(search.fitness().to_bits(), Ordering::Relaxed);
             }
             let is_late = shared.first.load(Ordering::Relaxed) < number;
             if stop.load(Ordering::Relaxed) || is_late {
@@ -222,7 +225,7 @@ fn islands(
     let results: Vec<_> = thread::scope(|scope| {
         let island = &island;
         let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
-        show_progress(model, m, bound_of(system, task), &shared);
+        show_progress(model, m, || bound_of(system, task), &shared);
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
     let evaluations = results.iter().map(|r| r.1).sum();
@@ -234,8 +237,8 @@ fn islands(
     (best.and_then(|b| b.2), evaluations)
 }
 
-/// Number of evaluations after which an island changes the shared state.
-const COUNTED: u64 = 64;
+/// Number of evaluations after which an island counts them for the progress line.
+const COUNTED: u64 = 16;
 /// Time between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
 
@@ -252,10 +255,16 @@ fn bound_of(system: &System, task: Option<usize>) -> Option<f64> {
 }
 
 /// Shows the progress on a terminal until the islands end.
-fn show_progress(model: &Model, m: Option<usize>, bound: Option<f64>, shared: &Shared) {
-    let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
+fn show_progress(
+    model: &Model,
+    m: Option<usize>,
+    bound: impl Fn() -> Option<f64>,
+    shared: &Shared,
+) {
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
+    let bound = shows.then(bound).flatten();
+    let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
     let name = mode(model, m).map_or(String::new(), |name| format!("mode {name}: "));
     while shared.live.load(Ordering::Relaxed) > 0 {
         thread::park_timeout(PROGRESS);

@@ -9,6 +9,7 @@ use corebeat_verify::{
 };
 use fastrand::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 const MODELS: [&str; 5] = [
@@ -251,11 +252,12 @@ fn check(seed: u64, counts: &mut Counts) {
     }
 }
 
-/// Checks the models of some seeds. A failure names its seed.
-fn check_all(seeds: std::ops::Range<u64>) -> Counts {
+/// Checks the models of some seeds, until a check has failed. A failure names its seed.
+fn check_all(seeds: std::ops::Range<u64>, has_failed: &AtomicBool) -> Counts {
     let mut counts = Counts::default();
-    for seed in seeds {
+    for seed in seeds.take_while(|_| !has_failed.load(Ordering::Relaxed)) {
         let result = catch_unwind(AssertUnwindSafe(|| check(seed, &mut counts)));
+        has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
         assert!(
             result.is_ok(),
             "seed {seed}: repeat with COREBEAT_SEED={seed} cargo test -p corebeat-verify \
@@ -267,15 +269,17 @@ fn check_all(seeds: std::ops::Range<u64>) -> Counts {
 
 #[test]
 fn fuzzed_models_are_never_wrongly_schedulable() {
+    let has_failed = AtomicBool::new(false);
     if let Some(seed) = number("COREBEAT_SEED") {
-        check_all(seed..seed + 1);
+        check_all(seed..seed + 1, &has_failed);
         return;
     }
     let inputs = inputs();
     let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let part = |n: u64| inputs * n / threads..inputs * (n + 1) / threads;
     let all: Vec<Counts> = thread::scope(|scope| {
-        let parts: Vec<_> = (0..threads).map(|n| scope.spawn(move || check_all(part(n)))).collect();
+        let check = |n| check_all(part(n), &has_failed);
+        let parts: Vec<_> = (0..threads).map(|n| scope.spawn(move || check(n))).collect();
         parts.into_iter().map(|part| part.join().expect("a part passes")).collect()
     });
     let mut verdicts = [0; 3];

@@ -239,7 +239,7 @@ impl Inner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::{Park, Runtime, sleep, spawn, spawn_async, stream};
-    use corebeat_sync::atomic::{AtomicBool, Ordering};
+    use corebeat_sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use corebeat_sync::{Mutex, lock, mpsc};
     use std::sync::Arc;
     use std::task::{Poll, Waker};
@@ -250,6 +250,7 @@ mod tests {
     struct Events {
         waker: Arc<Mutex<Option<Waker>>>,
         is_unparked: Arc<AtomicBool>,
+        unparks: Arc<AtomicU64>,
     }
 
     impl Park for Events {
@@ -262,6 +263,7 @@ mod tests {
         }
 
         fn unpark(&self) {
+            self.unparks.fetch_add(1, Ordering::SeqCst);
             self.is_unparked.store(true, Ordering::SeqCst);
         }
     }
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn wait_that_an_event_ends_causes_no_search() {
         let events = Events::default();
-        let wakers = events.waker.clone();
+        let (wakers, unparks) = (events.waker.clone(), events.unparks.clone());
         let make = move |_| Ok(Box::new(events.clone()) as Box<dyn Park>);
         let runtime = Runtime::builder().workers(1).park(make).build().unwrap();
         let mut left = 1000;
@@ -285,6 +287,9 @@ mod tests {
         // Other searches depend on the times at which the run begins and ends.
         let searches = runtime.inner().detector.searches.load(Ordering::Relaxed);
         assert!(searches < 100, "{searches} searches");
+        // The worker does not end its own waits.
+        let unparks = unparks.load(Ordering::SeqCst);
+        assert!(unparks < 100, "{unparks} calls of unpark");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Sleep {
 
     /// Returns whether a waker has woken the worker.
     pub(crate) fn is_over(&self) -> bool {
-        // Acquire: pairs with the release in `wake`, so the worker was counted.
+        // Acquire: pairs with the release in `rouse`, so the worker was counted.
         self.state.load(Ordering::Acquire) == AWAKE
     }
 
@@ -114,8 +114,8 @@ impl Sleep {
         wakes
     }
 
-    /// Ends the sleep as [`Sleep::wake`], but leaves the wait of the thread: for the worker itself,
-    /// whose next wait would otherwise end at once.
+    /// Ends the sleep as [`Sleep::wake`], but leaves the wait of the thread: for `wake`, and for the
+    /// worker itself, whose next wait would otherwise end at once.
     pub(crate) fn rouse(&self, count: impl FnOnce()) -> bool {
         // Relaxed: ordered by the fences. AcqRel: one waker succeeds.
         let wakes = self.state.load(Ordering::Relaxed) == ASLEEP

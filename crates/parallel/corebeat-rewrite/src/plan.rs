@@ -28,7 +28,7 @@ const ORDERED_SHARE: f64 = 0.5;
 /// Smallest share that a sample yields: a condition that is false for the whole sample may be true
 /// for other nodes.
 const SHARE_MIN: f64 = 0.5 / SAMPLE_MAX as f64;
-/// Number of plans that a graph keeps.
+/// Number of plans that a graph keeps, besides those of the rules of one run.
 const PLANS_MAX: usize = 256;
 /// Assumed number of edges of a path, where the pattern allows more.
 const PATH_LENGTH: u32 = 3;
@@ -123,13 +123,20 @@ impl Size {
 }
 
 impl Graph {
+    /// Forgets plans before a run with these rules: those of other rules if there are too many, and
+    /// all before a run with a seed, which must repeat on an equal graph.
+    pub(crate) fn forget_plans(&mut self, rules: &[Rule], has_seed: bool) {
+        if has_seed {
+            self.plans.clear();
+        } else if self.plans.len() + rules.len() > PLANS_MAX {
+            self.plans.retain(|id, _| rules.iter().any(|rule| rule.id == *id));
+        }
+    }
+
     /// The plan of a rule: that of its last application, if the graph still has about that size.
     pub(crate) fn plan(&mut self, rule: &Rule) -> Arc<Plan> {
         if let Some(plan) = self.plans.get(&rule.id).filter(|plan| plan.fits(self)) {
             return plan.clone();
-        }
-        if self.plans.len() == PLANS_MAX {
-            self.plans.clear();
         }
         let plan = Arc::new(Plan::new(self, rule));
         self.plans.insert(rule.id, plan.clone());
@@ -591,10 +598,9 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{apply_exhaustively, parse_rules};
+    use crate::{Control, Options, apply_exhaustively, parse_rules, run};
     use std::collections::HashMap;
 
-    /// The numbers of all nodes and edges stay: only the types change.
     #[test]
     fn a_graph_keeps_the_plan_of_a_rule_between_runs() {
         let mut graph = Graph::new();
@@ -617,8 +623,12 @@ mod tests {
             apply_exhaustively(&mut graph, &rule, 1).unwrap();
         }
         assert!(graph.plans.len() <= PLANS_MAX);
+        let seeded = Options { seed: Some(1), ..Options::default() };
+        run(&mut graph, &[], &Control::Sequence(vec![]), &seeded).unwrap();
+        assert!(graph.plans.is_empty());
     }
 
+    /// The numbers of all nodes and edges stay: only the types change.
     #[test]
     fn a_plan_is_computed_again_when_the_elements_of_a_type_have_doubled() {
         let mut graph = Graph::new();

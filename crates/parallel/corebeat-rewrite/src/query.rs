@@ -163,7 +163,7 @@ pub fn explain(graph: &mut Graph, rule: &Rule) -> Result<String, Error> {
 /// As [`explain`], and [`Error::Full`] if the drawing has too many types.
 pub fn explain_drawn(graph: &mut Graph, rule: &Rule, drawing: &mut Graph) -> Result<String, Error> {
     graph.store.fit_to_schema();
-    let plan = Plan::new(graph, rule);
+    let plan = graph.plan(rule);
     let matcher = Matcher::new(&graph.store, rule, &plan).counting();
     let mut matches = 0_u64;
     let mut count = |_: &mut Binding| {

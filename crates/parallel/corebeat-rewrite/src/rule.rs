@@ -121,7 +121,7 @@ pub(crate) struct AggregateOf {
 /// A rule for the graphs of one schema: a pattern to find, and changes or results.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Identifies the left side: graphs keep plans by this number.
+    /// Identifies the left side: graphs keep plans by this number, which clones share.
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) matching: Matching,
@@ -140,7 +140,7 @@ pub struct Rule {
     pub(crate) symmetry: Symmetry,
 }
 
-/// A number that no other rule has.
+/// A number that no rule has yet.
 pub(crate) fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Relaxed: only the number counts.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 /// How often a rule is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Apply {
-    /// To one match.
+    /// To one match. Which one it is depends on the plan, which a graph keeps between runs.
     One,
     /// To all matches of the graph as it is, as far as the matches do not overlap: a node that one
     /// match changes is in no other match.
@@ -140,6 +140,7 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     graph.store.fit_to_schema();
     graph.end_unused_recording();
+    graph.forget_plans(rules, options.seed.is_some());
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = match is_parallel {
         true => Some(parallel::runtime(options)?),

@@ -4,8 +4,9 @@ use super::Worker;
 use corebeat_sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time without progress after which a worker checks for a deadlock.
-const CHECK_AFTER: Duration = Duration::from_millis(5);
+/// Time without progress after which a worker checks for a deadlock. Models must not depend on the
+/// clock.
+const CHECK_AFTER: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(5) };
 /// Time for which an idle worker leaves unstarted tasks to their worker, if it has its share.
 const LEAVE_NS: u64 = 1_000_000;
 /// Number of free carriers per stack size that a sleeping worker keeps. The memory of the others is
