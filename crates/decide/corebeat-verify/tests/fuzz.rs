@@ -184,7 +184,7 @@ fn jobs(system: &System, random: &mut Rng) -> Jobs {
     system.entries.iter().map(of).collect()
 }
 
-/// What became of the models.
+/// Numbers of models by result.
 #[derive(Debug, Default)]
 struct Counts {
     /// Schedulable, unknown, and not schedulable.

@@ -114,8 +114,8 @@ impl Sleep {
         wakes
     }
 
-    /// Ends the sleep as [`Sleep::wake`], but leaves the wait of the thread: for `wake`, and for the
-    /// worker itself, whose next wait would otherwise end at once.
+    /// Ends the sleep as [`Sleep::wake`], but leaves the wait of the thread: for `wake`, and for
+    /// the worker itself, whose next wait would otherwise end at once.
     pub(crate) fn rouse(&self, count: impl FnOnce()) -> bool {
         // Relaxed: ordered by the fences. AcqRel: one waker succeeds.
         let wakes = self.state.load(Ordering::Relaxed) == ASLEEP

@@ -123,9 +123,9 @@ impl Size {
 }
 
 impl Graph {
-    /// Forgets plans before a run with these rules: those of other rules if there are too many, and
-    /// all before a run with a seed, which must repeat on an equal graph.
-    pub(crate) fn forget_plans(&mut self, rules: &[Rule], has_seed: bool) {
+    /// Discards plans before a run with these rules: those of other rules if there are too many,
+    /// and all before a run with a seed, which must repeat on an equal graph.
+    pub(crate) fn discard_plans(&mut self, rules: &[Rule], has_seed: bool) {
         if has_seed {
             self.plans.clear();
         } else if self.plans.len() + rules.len() > PLANS_MAX {

@@ -140,7 +140,7 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     graph.store.fit_to_schema();
     graph.end_unused_recording();
-    graph.forget_plans(rules, options.seed.is_some());
+    graph.discard_plans(rules, options.seed.is_some());
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = match is_parallel {
         true => Some(parallel::runtime(options)?),
