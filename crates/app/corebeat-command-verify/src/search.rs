@@ -225,7 +225,7 @@ fn islands(
     let results: Vec<_> = thread::scope(|scope| {
         let island = &island;
         let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
-        show_progress(model, m, || bound_of(system, task), &shared);
+        show_progress(model, m, system, task, &shared);
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
     let evaluations = results.iter().map(|r| r.1).sum();
@@ -258,12 +258,13 @@ fn bound_of(system: &System, task: Option<usize>) -> Option<f64> {
 fn show_progress(
     model: &Model,
     m: Option<usize>,
-    bound: impl Fn() -> Option<f64>,
+    system: &System,
+    task: Option<usize>,
     shared: &Shared,
 ) {
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
-    let bound = shows.then(bound).flatten();
+    let bound = shows.then(|| bound_of(system, task)).flatten();
     let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
     let name = mode(model, m).map_or(String::new(), |name| format!("mode {name}: "));
     while shared.live.load(Ordering::Relaxed) > 0 {

@@ -2,6 +2,9 @@
 //! formulas are proved in Coq. Each comparison covers random task sets (UUniFast, log-uniform
 //! periods).
 
+mod amount;
+
+use amount::{cases, number};
 use corebeat_verify::generate::{self, entry, task_set};
 use corebeat_verify::{
     Activation, CoreSet, Cost, Demand, Entry, Job, Jobs, Load, Method, Model, Policy, Preemption,
@@ -20,15 +23,10 @@ const MS: u64 = 1_000_000;
 /// The seeds of the sets of each kind: few in tests, `PROPTEST_CASES` up to a limit in long runs,
 /// and up to 100,000 in the longest ones, 2,000 for each minute that `COREBEAT_SOAK` states.
 /// `COREBEAT_SETS` is another number, and `COREBEAT_SEED` the first seed.
-#[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
 fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
-    let sets = match number("COREBEAT_SOAK") {
-        Some(minutes) => minutes.saturating_mul(2_000).clamp(120, 100_000),
-        None => number("PROPTEST_CASES").unwrap_or(300).clamp(120, 4_000),
-    };
+    let few = number("PROPTEST_CASES").unwrap_or(300).clamp(120, 4_000);
     let first = number("COREBEAT_SEED").unwrap_or(0);
-    first..first + number("COREBEAT_SETS").unwrap_or(sets)
+    first..first + cases("COREBEAT_SETS", few, 2_000, 120..=100_000)
 }
 
 fn sets() -> u64 {

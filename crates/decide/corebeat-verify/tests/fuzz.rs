@@ -4,6 +4,9 @@
 //! `COREBEAT_TEXTS` is the number of models, which all CPUs share; `COREBEAT_SEED` repeats one of
 //! them.
 
+mod amount;
+
+use amount::{cases, number};
 use corebeat_verify::{
     Activation, Job, Jobs, Simulation, System, Verdict, analyse, contend, read_amalthea,
 };
@@ -82,17 +85,10 @@ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:xmi="http://www.omg.
 </am:Amalthea>
 "#;
 
-#[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
-}
-
 /// Number of models: few in tests, up to 10 million in long runs, 200,000 for each minute that
 /// `COREBEAT_SOAK` states.
 fn inputs() -> u64 {
-    let minutes = number("COREBEAT_SOAK");
-    let of_minutes = minutes.map_or(600, |n| n.saturating_mul(200_000).clamp(600, 10_000_000));
-    number("COREBEAT_TEXTS").unwrap_or(of_minutes)
+    cases("COREBEAT_TEXTS", 600, 200_000, 600..=10_000_000)
 }
 
 /// The requirement of the example that is not met.

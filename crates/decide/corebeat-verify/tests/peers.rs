@@ -5,6 +5,9 @@
 //! `COREBEAT_SETS` is the number of sets of each kind, and `COREBEAT_SEED` the seed of the first.
 //! Each CPU runs a peer for a part of the sets.
 
+mod amount;
+
+use amount::{cases, number};
 use corebeat_verify::generate::{entry, task_set, utilisations};
 use corebeat_verify::{
     Activation, Core, CoreSet, Entry, Load, Method, Model, Policy, Range, System, Task, Verdict,
@@ -16,7 +19,7 @@ use std::ops::Range as Seeds;
 use std::process::{Command, Stdio};
 use std::thread;
 
-#[expect(clippy::disallowed_methods, reason = "a test reads how long it shall run")]
+#[expect(clippy::disallowed_methods, reason = "a test reads which interpreter it shall run")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -24,11 +27,8 @@ fn variable(name: &str) -> Option<String> {
 /// The seeds of the sets of each kind: few in tests, up to 100,000 in long runs, 500 for each
 /// minute that `COREBEAT_SOAK` states.
 fn seeds() -> Seeds<u64> {
-    let number = |name| variable(name).map(|n| n.parse::<u64>().expect("a number"));
-    let minutes = number("COREBEAT_SOAK");
-    let of_minutes = minutes.map_or(20, |n| n.saturating_mul(500).clamp(20, 100_000));
     let first = number("COREBEAT_SEED").unwrap_or(0);
-    first..first + number("COREBEAT_SETS").unwrap_or(of_minutes)
+    first..first + cases("COREBEAT_SETS", 20, 500, 20..=100_000)
 }
 
 fn sets() -> u64 {
