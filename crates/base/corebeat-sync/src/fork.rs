@@ -18,28 +18,22 @@
 //!
 //! # Handlers of the program
 //!
-//! The first use of this module registers handlers (`pthread_atfork`). The handler before a fork
-//! takes a lock, the handlers after the fork release it, and each [`ForkMutex`] waits for it
-//! meanwhile. The C library calls the handlers before a fork in the reverse order of their
-//! registration, and the others in that order:
+//! This module registers handlers (`pthread_atfork`) when the program or library that contains it
+//! is loaded, before another thread can use it. Registration at the first use would be too late: a
+//! thread may use the module for the first time between the handlers before a fork and the fork.
+//! The handler before a fork takes a lock, the handlers after the fork release it, and each
+//! [`ForkMutex`] waits for it meanwhile.
 //!
-//! ```text
-//!   registered     before the fork                         after the fork
-//!   first          3. earlier handlers of the program      1. earlier handlers
-//!   second         2. this module: locks                   2. this module: releases
-//!   third          1. later handlers of the program        3. later handlers
-//! ```
-//!
-//! Earlier handlers run while the lock is held. They must not use functions that use this module,
-//! which would wait for their own thread, and must not take a lock that another thread holds while
-//! it uses such functions: both threads would wait for each other. Later handlers may do both. A
-//! program whose handlers need this registers them after the first use of this module, for which
-//! [`Process::current`] suffices.
+//! The C library calls the handlers before a fork in the reverse order of their registration, and
+//! the others in that order. Handlers that a program registers later may therefore use this module.
+//! Those of libraries that are loaded earlier run while the lock is held: they must not use
+//! functions that use this module, which would wait for their own thread, and must not take a lock
+//! that another thread holds while it uses such functions: both threads would wait for each other.
 //!
 //! # Limits
 //!
-//! `vfork`, and `clone` called without the C library, are not covered. Neither is a fork that began
-//! before another thread of the process uses this module for the first time.
+//! `vfork`, and `clone` called without the C library, are not covered. Neither is a fork that
+//! another thread began before this module is loaded (`dlopen`).
 
 use crate::const_unless_loom;
 use crate::descriptor::above_standard;
@@ -50,10 +44,8 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{
-    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Number of forks between the first process that uses this module and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -68,7 +60,7 @@ impl Process {
     /// to their parents.
     #[inline]
     pub fn current() -> Process {
-        register();
+        registered();
         Process(forks())
     }
 
@@ -135,7 +127,7 @@ fn prevent_fork() -> Option<RwLockReadGuard<'static, ()>> {
     if cfg!(loom) {
         return None;
     }
-    register();
+    registered();
     Some(FORKING.read().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -247,7 +239,7 @@ impl KeptOut {
     /// The memory is a whole mapping, starts at a multiple of the page size, and stays mapped while
     /// the returned value exists. A child may find zeros in it at any time.
     pub unsafe fn memory(start: usize, bytes: usize) -> io::Result<KeptOut> {
-        Ok(KeptOut::add(&mut *registered()?, Kept::Memory { start, bytes }))
+        Ok(KeptOut::add(&mut *handled()?, Kept::Memory { start, bytes }))
     }
 
     /// Opens a file that children do not inherit: their descriptor is that of an unconnected
@@ -271,7 +263,7 @@ impl KeptOut {
     pub fn descriptor<F: AsRawFd>(
         open: impl FnOnce() -> io::Result<F>,
     ) -> io::Result<(KeptOut, F)> {
-        let mut list = registered()?;
+        let mut list = handled()?;
         let file = open()?;
         let fd = file.as_raw_fd();
         let kept = Kept::File { fd, identity: identity(fd) };
@@ -313,23 +305,48 @@ fn lock() -> ForkGuard<MutexGuard<'static, List>> {
     ForkGuard { guard: LIST.lock().unwrap_or_else(PoisonError::into_inner), _no_fork: no_fork }
 }
 
-/// Registers the handlers at its first call. Returns 0 or an error number.
-#[inline]
-fn register() -> i32 {
-    static HANDLERS: OnceLock<i32> = OnceLock::new();
-    *HANDLERS.get_or_init(|| {
-        // Miri does not fork.
-        if cfg!(miri) {
-            return 0;
-        }
+/// 0 if the handlers are registered, an error number, or [`NOT_LOADED`].
+static REGISTERED: AtomicI32 = AtomicI32::new(NOT_LOADED);
+
+const NOT_LOADED: i32 = -1;
+
+/// The loader calls this function before `main`, or before `dlopen` returns.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    // Miri does not fork. Relaxed: loading is over when other threads use this module.
+    if REGISTERED.load(Ordering::Relaxed) == NOT_LOADED && !cfg!(miri) {
         // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) }
-    })
+        let result = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        REGISTERED.store(result, Ordering::Relaxed);
+    }
 }
 
-/// Locks the list, after the first call has registered the handlers.
-fn registered() -> io::Result<ForkGuard<MutexGuard<'static, List>>> {
-    match register() {
+/// Returns 0 or the error number of the registration.
+#[inline]
+fn registered() -> i32 {
+    // Relaxed: see `at_load`.
+    match REGISTERED.load(Ordering::Relaxed) {
+        NOT_LOADED => load_now(),
+        result => result,
+    }
+}
+
+/// Registers for a library that is loaded earlier. The use of the static also makes every linker
+/// keep it.
+#[cold]
+fn load_now() -> i32 {
+    // SAFETY: the pointer is that of a static.
+    let at_load = unsafe { ptr::read_volatile(&raw const AT_LOAD) };
+    at_load();
+    REGISTERED.load(Ordering::Relaxed).max(0)
+}
+
+/// Locks the list, if the handlers are registered.
+fn handled() -> io::Result<ForkGuard<MutexGuard<'static, List>>> {
+    match registered() {
         0 => Ok(lock()),
         failed => Err(io::Error::from_raw_os_error(failed)),
     }
@@ -460,6 +477,21 @@ mod tests {
             !own.is_current() && child.is_current() && in_grandchild
         }));
         assert!(own.is_current());
+    }
+
+    /// A test of its own process, in which nothing else uses this module.
+    #[test]
+    fn handlers_are_registered_at_load() {
+        const ALONE: &str = "COREBEAT_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            assert_eq!(REGISTERED.load(Ordering::Relaxed), 0);
+            return;
+        }
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        test.args(["fork::tests::handlers_are_registered_at_load", "--exact"]).env(ALONE, "1");
+        let output = test.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
     fn null() -> io::Result<File> {
