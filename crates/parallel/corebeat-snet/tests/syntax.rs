@@ -796,6 +796,8 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ),
     ("‹<›metadata ", "unclosed tag in metadata", "close the tag with `>`"),
     ("‹<!--› net n connect a;", "unclosed comment in metadata", "close the comment with `-->`"),
+    ("‹<!-›ß", "unclosed comment in metadata", "close the comment with `-->`"),
+    ("‹<![›aßßß", "unclosed CDATA section in metadata", "close the CDATA section with `]]>`"),
     (
         "‹<?›xml net n connect a;",
         "unclosed instruction in metadata",
@@ -1263,7 +1265,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_parses_or_has_diagnostics(source in "\\PC*", signs in "(net|box|connect| \
+    fn any_text_parses_or_has_diagnostics(source in "\\PC*", signs in "(net|box|connect|<!-|<!\\[| \
         |[a-c{}()\\[\\]<>|;,.*!@=#?:&\\n$ß/'\"-]){0,80}") {
         check_diagnostics(&source)?;
         check_diagnostics(&signs)?;

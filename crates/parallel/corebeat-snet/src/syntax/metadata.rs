@@ -150,14 +150,16 @@ impl<'s> Reader<'s> {
 
     /// The diagnostic for an event at `start` that quick-xml cannot read.
     fn syntax_error(&self, why: &quick_xml::Error, start: usize) -> Diagnostic {
-        let (what, length, close) = match why {
+        let (what, open, close) = match why {
             quick_xml::Error::Syntax(why) => match why {
-                SyntaxError::UnclosedComment => ("comment", 4, "-->"),
-                SyntaxError::UnclosedCData => ("CDATA section", 9, "]]>"),
-                SyntaxError::UnclosedPI | SyntaxError::UnclosedXmlDecl => ("instruction", 2, "?>"),
-                SyntaxError::UnclosedSingleQuotedAttributeValue => ("attribute value", 1, "'"),
-                SyntaxError::UnclosedDoubleQuotedAttributeValue => ("attribute value", 1, "\""),
-                SyntaxError::UnclosedTag => ("tag", 1, ">"),
+                SyntaxError::UnclosedComment => ("comment", "<!--", "-->"),
+                SyntaxError::UnclosedCData => ("CDATA section", "<![CDATA[", "]]>"),
+                SyntaxError::UnclosedPI | SyntaxError::UnclosedXmlDecl => {
+                    ("instruction", "<?", "?>")
+                }
+                SyntaxError::UnclosedSingleQuotedAttributeValue => ("attribute value", "<", "'"),
+                SyntaxError::UnclosedDoubleQuotedAttributeValue => ("attribute value", "<", "\""),
+                SyntaxError::UnclosedTag => ("tag", "<", ">"),
                 _ => return self.expected(start + 1, "the name of an element, `<!--` or `<?`"),
             },
             quick_xml::Error::IllFormed(IllFormedError::UnclosedReference) => {
@@ -165,7 +167,10 @@ impl<'s> Reader<'s> {
             }
             _ => return self.expected(start, "XML"),
         };
-        let span = Span { start, end: (start + length).min(self.source.len()) };
+        // quick-xml takes `<!-` for the beginning of a comment, and `<![` for that of a section.
+        let text = self.source[start..].bytes();
+        let length = text.zip(open.bytes()).take_while(|(found, wanted)| found == wanted).count();
+        let span = Span { start, end: start + length };
         let error = Diagnostic::error(
             format!("unclosed {what} in metadata"),
             span,
