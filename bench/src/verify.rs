@@ -1,5 +1,5 @@
-//! The speed of response-time analyses, of reading models, and of simulations, beside the crate
-//! `response-time-analysis`, pyCPA and SimSo.
+//! The speed of response-time analyses, of reading models, of simulations and of searches, beside
+//! the crate `response-time-analysis`, pyCPA and SimSo.
 
 use crate::Bench;
 use crate::apart::{self, Case};
@@ -11,7 +11,8 @@ use crate::tool::{self, Tool};
 use clap::ValueEnum;
 use corebeat_verify::generate::{self, task_set};
 use corebeat_verify::{
-    Activation, Core, CoreSet, Job, Load, Simulation, System, analyse, read_amalthea,
+    Activation, Core, CoreSet, Job, Load, Objective, Search, SearchOptions, Simulation, System,
+    analyse, read_amalthea,
 };
 use response_time_analysis::arrival::Sporadic;
 use response_time_analysis::demand::RBF;
@@ -20,11 +21,12 @@ use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 const CASE: &str = "10 tasks";
 
-pub(crate) const BENCHES: [Bench; 3] = [
+pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "verify.response",
         summary: "number of response-time analyses of a core with 10 tasks in a second",
@@ -48,6 +50,14 @@ pub(crate) const BENCHES: [Bench; 3] = [
         tools: &[tool::SIMSO],
         cases: |_| vec![DEMOCAR.into()],
         run: run_democar,
+    },
+    Bench {
+        name: "verify.search",
+        summary: "number of simulations that a search evaluates in a second",
+        peers: &[],
+        tools: &[],
+        cases: |_| SEARCHES.map(|(case, _)| case.to_owned()).to_vec(),
+        run: run_searches,
     },
 ];
 
@@ -77,6 +87,8 @@ enum Work {
     Model(usize, u64),
     /// This number of hyper-periods of the democar.
     Democar(u64),
+    /// Searches on this number of threads, each with this number of evaluations.
+    Search(u64, u64),
 }
 
 fn run(session: &Session) -> Result<(), String> {
@@ -153,6 +165,20 @@ fn run_democar(session: &Session) -> Result<(), String> {
             _ => apart::command(session, "verify", &Options { subject, work })?,
         };
         agreed(command, &agreement)
+    })
+}
+
+/// The cases of `verify.search` with their threads.
+const SEARCHES: [(&str, u64); 2] = [("1 thread", 1), ("2 threads", 2)];
+
+fn run_searches(session: &Session) -> Result<(), String> {
+    let count = if session.quick { 100 } else { 20_000 };
+    let case =
+        |(case, threads)| Case::new(case, &[Subject::Corebeat], Work::Search(threads, count));
+    let cases: Vec<Case<Subject, Work>> = SEARCHES.into_iter().map(case).collect();
+    let unit = |_: &Case<Subject, Work>| ("evaluations/s", Better::Higher);
+    apart::measure_each(session, BENCHES[3].name, unit, &cases, |subject, work| {
+        apart::value(apart::command(session, "verify", &Options { subject, work })?)
     })
 }
 
@@ -263,7 +289,30 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Analyses(sets, count) => analyse_sets(options.subject, sets, count),
         Work::Model(model, count) => read_models(options.subject, model, count),
         Work::Democar(count) => simulate(count),
+        Work::Search(threads, count) => search(threads, count),
     }
+}
+
+/// Evaluations in a second: searches for the longest response time in a random set of 10 tasks,
+/// each with a seed of its own. The checksum is the number of evaluations.
+fn search(threads: u64, count: u64) -> Result<(f64, u64), String> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let system = System::of(task_set(&mut random, 10, 0.7, (1_000, 100_000), 100));
+    let evaluations = &|seed| {
+        let objective = Objective::Response { task: Some(system.entries[9].task) };
+        let options = SearchOptions { evaluations: count, seed, objective, stops_at_miss: false };
+        let mut search = Search::new(&system, options);
+        while search.step() {}
+        search.evaluations()
+    };
+    let begin = Instant::now();
+    let total = thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..threads).map(|seed| scope.spawn(move || evaluations(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a search panics")).sum()
+    });
+    let total: u64 = Result::map_err(total, str::to_owned)?;
+    Ok((total as f64 / begin.elapsed().as_secs_f64(), total))
 }
 
 /// Milliseconds of a reading, and the number of elements that were read.

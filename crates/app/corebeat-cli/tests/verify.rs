@@ -83,6 +83,16 @@ fn exit_status_states_the_answer() {
         let (code, _, error) = verify(path, &args);
         assert!(code == status && error.contains(what) && error.lines().count() == 1, "{error}");
     }
+    for (args, what) in [
+        (&["--wait", "0 ms"][..], "a time above 0 is needed"),
+        (&["--wait", "5"], "has no unit"),
+        (&["--load", "50"], "--window"),
+        (&["--load", "101", "--window", "1ms"], "101 is not in 1..=100"),
+        (&["--load", "50", "--window", "1ms", "--wait", "1ms"], "cannot be used with"),
+    ] {
+        let (code, _, error) = verify(path, &[&["search", "good.csv"], args].concat());
+        assert!(code == 2 && error.contains(what), "{error}");
+    }
     let (code, _, error) = verify(path, &["search", "good.csv", "--task", "x"]);
     assert!(code == 2 && error.contains("no task is named 'x'"), "{error}");
 }
@@ -144,6 +154,18 @@ fn json_of_every_command_is_one_object() {
     assert_eq!(report["tasks"].as_array().unwrap().len(), 6);
     let found = object(&["search", "engine.amxmi", "--threads", "2", "--json"]);
     assert_eq!((found["missed"].as_bool(), found["task"].as_str()), (Some(true), Some("Lambda")));
+    let found = object(&["search", "engine.amxmi", "--wait", "5ms", "--json"]);
+    assert!(found["missed"] == true && found["wait_ns"].as_u64() > found["limit_ns"].as_u64());
+    let load = ["search", "engine.amxmi", "--load", "100", "--window", "1 ms", "--json"];
+    let found = object(&[&load[..], &["--evaluations", "200"]].concat());
+    assert_eq!(
+        (found["core"].as_str(), found["busy_ns"].as_u64()),
+        (Some("Core_0"), Some(1_000_000))
+    );
+    assert_eq!(
+        (found["missed"].as_bool(), found["window_ns"].as_u64()),
+        (Some(false), Some(1_000_000))
+    );
     let args = ["partition", "electric-vehicle.toml", "--nodes", "2000", "--json"];
     let shared = object(&args);
     let apart = object(&[&args[..], &["--no-mode-sharing"]].concat());

@@ -6,8 +6,8 @@ use corebeat_command::{
     Done, Failure, Output, open_regular, print, print_error, read_text, require_distinct,
 };
 use corebeat_verify::{
-    Effect, Found, Model, Replay, Search, SearchOptions, System, Time, Witness, btf, gantt_svg,
-    perfetto, responses,
+    Effect, Found, Kind, Model, Objective, Replay, Search, SearchOptions, Subject, System, Time,
+    Witness, Worst, btf, gantt_svg, perfetto, responses,
 };
 use serde_json::json;
 use signal_hook::consts::SIGINT;
@@ -28,6 +28,17 @@ pub struct Options {
     /// Search for the longest response time of this task, instead of any missed deadline
     #[arg(long, value_name = "NAME", conflicts_with = "replay")]
     task: Option<String>,
+    /// Search for a released job that does not run for longer than TIME (such as 5ms) without a
+    /// break
+    #[arg(long, value_name = "TIME", value_parser = positive, conflicts_with = "replay")]
+    wait: Option<Time>,
+    /// Search for a core that is busy for more than this share of a window
+    #[arg(long, value_name = "PERCENT", requires = "window", conflicts_with_all = ["replay", "task", "wait"],
+          value_parser = clap::value_parser!(u64).range(1..=100))]
+    load: Option<u64>,
+    /// Length of the window of --load, such as 10ms
+    #[arg(long, value_name = "TIME", value_parser = positive, requires = "load")]
+    window: Option<Time>,
     /// Simulate N scenarios in each mode, all threads together
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -58,6 +69,11 @@ pub struct Options {
     json: bool,
 }
 
+fn positive(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse()?;
+    if time.ns == 0 { Err("a time above 0 is needed".into()) } else { Ok(time) }
+}
+
 /// Largest size of a witness, in bytes.
 const WITNESS_MAX: u64 = 256 << 20;
 
@@ -73,7 +89,7 @@ struct Files {
 #[derive(Default)]
 struct Outcome {
     witness: Option<Witness>,
-    /// Bound of the response time by analysis, in nanoseconds.
+    /// Bound of a response time by analysis, in nanoseconds.
     bound_ns: Option<u64>,
     evaluations: u64,
     seconds: f64,
@@ -97,7 +113,8 @@ pub(crate) fn main(options: &Options) -> Done {
     };
     let Some(witness) = &outcome.witness else {
         return Err(Failure::data(format!(
-            "{}: no task can be simulated; see 'corebeat verify analyse'",
+            "{}: no task with a deadline can be simulated; name a task by --task, or see \
+             'corebeat verify analyse'",
             options.model.display()
         )));
     };
@@ -127,39 +144,60 @@ fn write(files: Files, model: &Model, witness: &Witness, replay: &Replay) -> Res
 
 /// Searches in each mode, up to the first missed deadline.
 fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
-    let task = options.task.as_ref().map(|name| {
-        let at = model.tasks.iter().position(|t| t.name == *name);
-        let line = || format!("{}: no task is named '{name}'", options.model.display());
-        at.ok_or_else(|| Failure::usage(line()))
-    });
-    let task = task.transpose()?;
+    let objective = objective(model, options)?;
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, Arc::clone(&stop)).map_err(Failure::internal)?;
     let begin = Instant::now();
-    let mut outcome = Outcome::default();
+    let (mut outcome, mut worst) = (Outcome::default(), None);
     for m in model.all_modes() {
         let system = System::new(model, m);
         if system.entries.is_empty() {
             continue;
         }
-        let (found, evaluations) = islands(model, m, &system, task, options, &stop);
+        let (found, evaluations) = islands(model, m, &system, objective, options, &stop);
         outcome.evaluations += evaluations;
         let Some(found) = found else { continue };
         let witness = Witness::new(model, m, &system, &found);
-        let share = |w: &Witness| {
-            w.response.ns as f64 / w.deadline.map_or(1e9, |deadline| deadline.ns as f64)
-        };
-        if outcome.witness.as_ref().is_none_or(|old| share(&witness) > share(old)) {
-            outcome.bound_ns = responses(&system)[found.entry].response_ns;
+        if worst.is_none_or(|old: Worst| found.worst.share() > old.share()) {
+            outcome.bound_ns = bound_ns(&system, objective, found.worst.subject);
             outcome.witness = Some(witness);
+            worst = Some(found.worst);
         }
-        if stop.load(Ordering::Relaxed) || (task.is_none() && found.is_miss) {
+        let is_over = objective.stops_at_miss() && found.worst.is_miss();
+        if is_over || stop.load(Ordering::Relaxed) {
             break;
         }
     }
     outcome.is_interrupted = stop.load(Ordering::Relaxed);
     outcome.seconds = begin.elapsed().as_secs_f64();
     Ok(outcome)
+}
+
+/// The objective of the options.
+fn objective(model: &Model, options: &Options) -> Result<Objective, Failure> {
+    let task = options.task.as_ref().map(|name| {
+        let at = model.tasks.iter().position(|t| t.name == *name);
+        let line = || format!("{}: no task is named '{name}'", options.model.display());
+        at.ok_or_else(|| Failure::usage(line()))
+    });
+    let task = task.transpose()?;
+    Ok(match (options.wait, options.load.zip(options.window)) {
+        (Some(limit), _) => Objective::Wait { task, limit_ns: limit.ns },
+        (None, Some((percent, window))) => {
+            // Rounded down: a core whose share is above the limit is busy for longer.
+            let limit_ns = (u128::from(window.ns) * u128::from(percent) / 100) as u64;
+            Objective::Load { window_ns: window.ns, limit_ns }
+        }
+        (None, None) => Objective::Response { task },
+    })
+}
+
+/// The bound of a response time by analysis.
+fn bound_ns(system: &System, objective: Objective, subject: Subject) -> Option<u64> {
+    match (objective, subject) {
+        (Objective::Response { .. }, Subject::Entry(entry)) => responses(system)[entry].response_ns,
+        _ => None,
+    }
 }
 
 /// State that the islands share. Numbers for the progress line and requests to stop: no other
@@ -180,7 +218,7 @@ fn islands(
     model: &Model,
     m: Option<usize>,
     system: &System,
-    task: Option<usize>,
+    objective: Objective,
     options: &Options,
     stop: &AtomicBool,
 ) -> (Option<Found>, u64) {
@@ -197,8 +235,8 @@ fn islands(
         let options = SearchOptions {
             evaluations: options.evaluations.div_ceil(count),
             seed: options.seed.wrapping_mul(1_000).wrapping_add(number),
-            task,
-            stops_at_miss: task.is_none(),
+            objective,
+            stops_at_miss: objective.stops_at_miss(),
         };
         let mut search = Search::new(system, options);
         while search.step() {
@@ -215,7 +253,7 @@ fn islands(
                 break;
             }
         }
-        if task.is_none() && search.has_miss() {
+        if objective.stops_at_miss() && search.has_miss() {
             shared.first.fetch_min(number, Ordering::Relaxed);
         }
         shared.live.fetch_sub(1, Ordering::Relaxed);
@@ -225,12 +263,13 @@ fn islands(
     let results: Vec<_> = thread::scope(|scope| {
         let island = &island;
         let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
-        show_progress(model, m, system, task, &shared);
+        show_progress(model, m, system, objective, &shared);
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
     let evaluations = results.iter().map(|r| r.1).sum();
-    let miss = results.iter().position(|r| r.2.as_ref().is_some_and(|f| f.is_miss));
-    let best = match miss.filter(|_| task.is_none()) {
+    let is_miss = |found: &Found| found.worst.is_miss();
+    let miss = results.iter().position(|r| r.2.as_ref().is_some_and(is_miss));
+    let best = match miss.filter(|_| objective.stops_at_miss()) {
         Some(first) => results.into_iter().nth(first),
         None => results.into_iter().rev().max_by(|a, b| a.0.total_cmp(&b.0)),
     };
@@ -244,7 +283,8 @@ const PROGRESS: Duration = Duration::from_millis(200);
 
 /// The largest bound of the tasks whose response times are searched, as a share of the deadline;
 /// `None` if a task has no bound.
-fn bound_of(system: &System, task: Option<usize>) -> Option<f64> {
+fn bound_of(system: &System, objective: Objective) -> Option<f64> {
+    let Objective::Response { task } = objective else { return None };
     let figures = system.entries.iter().zip(responses(system));
     let targets = figures.filter(|(entry, _)| task.is_none_or(|task| entry.task == task));
     let shares = targets.filter_map(|(entry, figure)| {
@@ -259,13 +299,17 @@ fn show_progress(
     model: &Model,
     m: Option<usize>,
     system: &System,
-    task: Option<usize>,
+    objective: Objective,
     shared: &Shared,
 ) {
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
-    let bound = shows.then(|| bound_of(system, task)).flatten();
+    let bound = shows.then(|| bound_of(system, objective)).flatten();
     let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
+    let limit = match objective {
+        Objective::Response { .. } => "a deadline",
+        Objective::Wait { .. } | Objective::Load { .. } => "the limit",
+    };
     let name = mode(model, m).map_or(String::new(), |name| format!("mode {name}: "));
     while shared.live.load(Ordering::Relaxed) > 0 {
         thread::park_timeout(PROGRESS);
@@ -273,7 +317,7 @@ fn show_progress(
             let evaluations = shared.evaluations.load(Ordering::Relaxed);
             let best = f64::from_bits(shared.best.load(Ordering::Relaxed));
             print_error(format_args!(
-                "\r\x1b[K{name}{evaluations} evaluations, {:.0}/s, best {:.1}% of a deadline, \
+                "\r\x1b[K{name}{evaluations} evaluations, {:.0}/s, best {:.1}% of {limit}, \
                  bound {bound}",
                 evaluations as f64 / begin.elapsed().as_secs_f64(),
                 best * 100.0
@@ -285,23 +329,38 @@ fn show_progress(
     }
 }
 
+/// The kind, the name, the key of the time and that of the limit in JSON.
+fn parts(kind: &Kind) -> (&'static str, &String, &'static str, &'static str) {
+    match kind {
+        Kind::Response { task } => ("task", task, "response", "deadline"),
+        Kind::Wait { task } => ("task", task, "wait", "limit"),
+        Kind::Load { core, .. } => ("core", core, "busy", "limit"),
+    }
+}
+
 fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
-    let deadline = witness.deadline.map_or("none".into(), |d| ms(Some(d.ns)));
+    let limit_text = witness.limit.map_or("none".into(), |limit| ms(Some(limit.ns)));
     let mode = witness.mode.as_ref().map_or(String::new(), |m| format!(" in mode {m}"));
-    let mut text = format!(
-        "task {}{mode}: response {}, deadline {deadline}",
-        witness.task,
-        ms(Some(witness.response.ns))
-    );
+    let (kind, name, time, limit) = parts(&witness.objective);
+    let window = match &witness.objective {
+        Kind::Load { window, .. } => format!(" of {}", ms(Some(window.ns))),
+        Kind::Response { .. } | Kind::Wait { .. } => String::new(),
+    };
+    let value = ms(Some(witness.time.ns));
+    let mut text = format!("{kind} {name}{mode}: {time} {value}{window}, {limit} {limit_text}");
     if outcome.evaluations > 0 {
-        text += &format!(", bound by analysis {}\n", ms(outcome.bound_ns));
+        if let Kind::Response { .. } = witness.objective {
+            text += &format!(", bound by analysis {}", ms(outcome.bound_ns));
+        }
         let rate = outcome.evaluations as f64 / outcome.seconds.max(1e-9);
-        text += &format!("{} evaluations, {rate:.0}/s", outcome.evaluations);
+        text += &format!("\n{} evaluations, {rate:.0}/s", outcome.evaluations);
         text += if outcome.is_interrupted { ", interrupted" } else { "" };
     }
-    text += match witness.is_miss() {
-        true => "\nresult: a deadline is missed\n",
-        false => "\nresult: no missed deadline was found\n",
+    text += match (&witness.objective, witness.is_miss()) {
+        (Kind::Response { .. }, true) => "\nresult: a deadline is missed\n",
+        (Kind::Response { .. }, false) => "\nresult: no missed deadline was found\n",
+        (_, true) => "\nresult: the limit is exceeded\n",
+        (_, false) => "\nresult: no time above the limit was found\n",
     };
     if model.notes.iter().any(|note| note.effect != Effect::None) {
         text += "note: the scenario is one of the model without its parts that are not supported; \
@@ -311,11 +370,17 @@ fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
 }
 
 fn json_of(witness: &Witness, outcome: &Outcome) -> String {
-    let all = json!({
-        "task": witness.task, "mode": witness.mode, "response_ns": witness.response.ns,
-        "deadline_ns": witness.deadline.map(|d: Time| d.ns), "bound_ns": outcome.bound_ns,
+    let (kind, name, time, limit) = parts(&witness.objective);
+    let mut all = json!({
+        kind: name, "mode": witness.mode, format!("{time}_ns"): witness.time.ns,
+        format!("{limit}_ns"): witness.limit.map(|limit| limit.ns),
         "missed": witness.is_miss(), "evaluations": outcome.evaluations,
         "seconds": outcome.seconds, "interrupted": outcome.is_interrupted,
     });
+    match &witness.objective {
+        Kind::Response { .. } => all["bound_ns"] = json!(outcome.bound_ns),
+        Kind::Load { window, .. } => all["window_ns"] = json!(window.ns),
+        Kind::Wait { .. } => {}
+    }
     format!("{all}\n")
 }

@@ -3,6 +3,7 @@
 use crate::analysis::Report;
 use crate::front::FrontPoint;
 use crate::model::Model;
+use crate::objective::Subject;
 use crate::simulation::Activity;
 use crate::time::Time;
 use crate::witness::Replay;
@@ -49,18 +50,19 @@ fn axis(svg: &mut String, rows: usize, end_ns: u64) {
     }
 }
 
-/// A Gantt chart of a replayed witness: a row for each task, with arrivals as arrows and the missed
-/// deadline in red.
+/// A Gantt chart of a replayed witness: a row for each task, with arrivals as arrows and missed
+/// deadlines in red.
 pub fn gantt_svg(model: &Model, replay: &Replay) -> String {
     let entries = &replay.system.entries;
     let rows = entries.len().min(ROWS_MAX);
-    let end = replay.end_ns.max(1);
+    let end = replay.worst.end_ns.max(1);
     let x = |ns: u64| LEFT + WIDTH * ns.min(end) as f64 / end as f64;
     let mut svg = begin(rows);
     axis(&mut svg, rows, end);
     for (e, entry) in entries.iter().enumerate().take(rows) {
         let name = format!("{} ({})", model.tasks[entry.task].name, model.cores[entry.core].name);
-        let weight = if e == replay.entry { " font-weight=\"bold\"" } else { "" };
+        let weight =
+            if replay.worst.subject == Subject::Entry(e) { " font-weight=\"bold\"" } else { "" };
         let y = e * ROW + 18;
         let _ = writeln!(svg, "<text x=\"4\" y=\"{y}\"{weight}>{}</text>", escape(&name));
     }
@@ -77,14 +79,12 @@ pub fn gantt_svg(model: &Model, replay: &Replay) -> String {
             (to - from).max(0.3)
         );
     }
-    let target = replay.record.completions.iter().filter(|c| c.entry == replay.entry);
     for done in replay.record.completions.iter().filter(|c| c.entry < rows) {
         let (at, y) = (x(done.job.arrival_ns), done.entry * ROW + 6);
         let _ = writeln!(svg, "<path d=\"M{at:.2} {}V{y}\" stroke=\"black\"/>", y + 15);
-    }
-    if let Some(deadline) = entries[replay.entry].deadline_ns {
-        for done in target.filter(|c| c.end_ns - c.job.arrival_ns > deadline) {
-            let (at, y) = (x(done.job.arrival_ns + deadline), done.entry * ROW + 4);
+        let deadline = entries[done.entry].deadline_ns.map(|d| done.job.arrival_ns + d);
+        if let Some(deadline) = deadline.filter(|deadline| *deadline < done.end_ns) {
+            let (at, y) = (x(deadline), done.entry * ROW + 4);
             let _ = writeln!(
                 svg,
                 "<path d=\"M{at:.2} {}V{y}\" stroke=\"red\" stroke-width=\"2\"/>",

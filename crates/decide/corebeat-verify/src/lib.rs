@@ -22,7 +22,7 @@
 //!  .amxmi --> amalthea --.                              .--> analysis: response, demand, latency
 //!  .toml  --> form     --+--> Model --> system (mode) --+
 //!  .csv   --> table    --'      |                       `--> search <--> simulation of jobs
-//!                               |                                |
+//!                               |                                |  `--> objective: worst figure
 //!                               |                                `--> witness --> export
 //!                               +--> contention: waiting at memories
 //!                               +--> partition: components on units --> front: the best of them
@@ -88,9 +88,11 @@
 //!    `no_simulated_response_of_cores_with_one_queue_exceeds_its_bound`,
 //!    `fuzzed_models_are_never_wrongly_schedulable`,
 //!    `simso_exceeds_no_bound_of_cores_with_one_queue`).
-//! 7. A witness replays with the same response time, and its jobs are permitted by the model
+//! 7. A witness replays with the same worst case, and its jobs are permitted by the model
 //!    (`worst_case_of_cores_with_a_spin_lock_replays_and_draws`,
-//!    `witness_that_the_model_does_not_permit_is_rejected`).
+//!    `starvation_and_load_have_witnesses_that_replay`,
+//!    `witness_that_the_model_does_not_permit_is_rejected`). Waits and busy times are those of the
+//!    record (`worst_waits_and_loads_equal_those_counted_in_each_nanosecond`).
 //! 8. The search finds no missed deadline where the exact test finds none, and one for at least 99%
 //!    of the random sets where the exact test does
 //!    (`witness_exists_if_and_only_if_the_exact_test_fails`). Equal seeds give equal searches
@@ -143,6 +145,7 @@ pub mod generate;
 mod global;
 mod latency;
 mod model;
+mod objective;
 mod offset;
 mod partition;
 mod response;
@@ -169,6 +172,7 @@ pub use model::{
     Latency, MODES_MAX, Memory, Model, Note, Policy, Preemption, Range, Runnable, SPANS_MAX,
     Safety, Section, TASKS_MAX, Task, TaskId, UnitKind,
 };
+pub use objective::{Objective, Subject, Worst};
 pub use partition::{
     Answer, Component, Constraint, Partition, PartitionOptions, Place, explain, partition,
 };
@@ -178,4 +182,4 @@ pub use simulation::{Activity, Completion, Job, Jobs, Record, Simulation, Span};
 pub use system::{Entry, System};
 pub use table::{read_csv, write_csv};
 pub use time::{TIME_MAX_NS, Time};
-pub use witness::{Replay, Witness, WitnessJob};
+pub use witness::{Kind, Replay, Witness, WitnessJob};

@@ -3,13 +3,14 @@
 //! Problem*, 2012).
 //!
 //! An individual has a phase for each task, and for each task a short pattern of delays and of
-//! execution times that its jobs repeat. The fitness is the largest response time as a share of
-//! its deadline in a simulation. A genetic algorithm improves a population that begins with
+//! execution times that its jobs repeat. The fitness is the largest value of an [`Objective`] in a
+//! simulation as a share of its limit, such as a response time as a share of its deadline. A genetic algorithm improves a population that begins with
 //! critical instants: all tasks are released together, or one task that blocks the others starts a
 //! nanosecond before them. Simulated annealing improves the best individual afterwards.
 
-use crate::model::{Activation, TaskId};
-use crate::simulation::{Job, Jobs, Simulation};
+use crate::model::Activation;
+use crate::objective::{Objective, Worst};
+use crate::simulation::{Job, Jobs, Record, Simulation};
 use crate::system::System;
 use fastrand::Rng;
 
@@ -31,15 +32,16 @@ pub struct SearchOptions {
     pub evaluations: u64,
     /// Seed of the random numbers; equal seeds give equal searches.
     pub seed: u64,
-    /// The task whose response time is searched; `None`: any task with a deadline.
-    pub task: Option<TaskId>,
-    /// End as soon as a deadline is missed.
+    /// The figure whose worst case is searched.
+    pub objective: Objective,
+    /// End as soon as the limit is exceeded.
     pub stops_at_miss: bool,
 }
 
 impl Default for SearchOptions {
     fn default() -> SearchOptions {
-        SearchOptions { evaluations: 20_000, seed: 1, task: None, stops_at_miss: true }
+        let objective = Objective::Response { task: None };
+        SearchOptions { evaluations: 20_000, seed: 1, objective, stops_at_miss: true }
     }
 }
 
@@ -59,12 +61,10 @@ struct Individual {
 pub struct Found {
     /// The jobs of all entries.
     pub jobs: Jobs,
-    /// The entry with the largest share of its deadline.
-    pub entry: usize,
-    /// Its response time in nanoseconds.
-    pub response_ns: u64,
-    /// A job misses its deadline.
-    pub is_miss: bool,
+    /// The objective of the search.
+    pub objective: Objective,
+    /// The worst case.
+    pub worst: Worst,
 }
 
 /// A search in progress.
@@ -83,6 +83,7 @@ pub struct Search<'a> {
     current: Option<(f64, Individual)>,
     evaluations: u64,
     jobs: Jobs,
+    record: Record,
 }
 
 impl<'a> Search<'a> {
@@ -99,6 +100,7 @@ impl<'a> Search<'a> {
             current: None,
             evaluations: 0,
             jobs: vec![vec![]; count],
+            record: Record::default(),
             system,
             options,
         }
@@ -109,15 +111,19 @@ impl<'a> Search<'a> {
         self.evaluations
     }
 
-    /// Largest response time found as a share of its deadline; of a task without deadline, in
-    /// seconds.
+    /// Largest value found as a share of its limit; of a task without deadline, in seconds.
     pub fn fitness(&self) -> f64 {
         self.best.as_ref().map_or(0.0, |(fitness, _)| *fitness)
     }
 
-    /// A deadline is missed.
+    /// The limit is exceeded.
     pub fn has_miss(&self) -> bool {
-        self.fitness() > 1.0 && self.targets().any(|e| self.system.entries[e].deadline_ns.is_some())
+        let has_limit = |e| {
+            let limit_ns = self.options.objective.limit_ns(self.system, e);
+            limit_ns.is_some_and(|limit_ns| limit_ns.is_some())
+        };
+        let is_of_cores = matches!(self.options.objective, Objective::Load { .. });
+        self.fitness() > 1.0 && (is_of_cores || (0..self.system.entries.len()).any(has_limit))
     }
 
     /// Simulates one more individual. Returns whether the search continues.
@@ -138,36 +144,40 @@ impl<'a> Search<'a> {
     pub fn found(&mut self) -> Option<Found> {
         let (_, best) = self.best.clone()?;
         self.decode(&best);
+        self.simulate();
+        let objective = self.options.objective;
+        let worst = objective.worst(self.system, &self.record)?;
+        Some(Found { jobs: self.jobs.clone(), objective, worst })
+    }
+
+    /// Records the run of the jobs.
+    fn simulate(&mut self) {
+        self.record.spans.clear();
+        self.record.completions.clear();
+        self.simulation.run(&self.jobs, u64::MAX, Some(&mut self.record));
+    }
+
+    /// The largest value in a simulation of the jobs as a share of its limit.
+    fn share(&mut self) -> f64 {
+        let objective = self.options.objective;
+        if !matches!(objective, Objective::Response { .. }) {
+            self.simulate();
+            return objective.worst(self.system, &self.record).map_or(0.0, |worst| worst.share());
+        }
+        // A simulation without a record is faster.
         self.simulation.run(&self.jobs, u64::MAX, None);
-        let share = |&e: &usize| self.share(e);
-        let entry = self.targets().max_by(|a, b| share(a).total_cmp(&share(b)))?;
-        let response_ns = self.simulation.responses()[entry];
-        let is_miss = self.system.entries[entry].deadline_ns.is_some_and(|d| response_ns > d);
-        Some(Found { jobs: self.jobs.clone(), entry, response_ns, is_miss })
-    }
-
-    fn targets(&self) -> impl Iterator<Item = usize> {
-        let is_target =
-            |e: &usize| self.options.task.is_none_or(|t| self.system.entries[*e].task == t);
-        (0..self.system.entries.len()).filter(is_target)
-    }
-
-    /// Response time of an entry as a share of its deadline.
-    fn share(&self, e: usize) -> f64 {
-        let unit = match (self.system.entries[e].deadline_ns, self.options.task) {
-            (Some(deadline), _) => deadline as f64,
-            (None, Some(_)) => 1e9,
-            // Without a deadline, a task that is not the target has no share.
-            (None, None) => f64::INFINITY,
+        let responses = self.simulation.responses().iter().enumerate();
+        let share = |(e, &response): (usize, &u64)| {
+            let limit_ns = objective.limit_ns(self.system, e)?;
+            Some(response as f64 / limit_ns.map_or(1e9, |limit| limit as f64))
         };
-        self.simulation.responses()[e] as f64 / unit
+        responses.filter_map(share).fold(0.0, f64::max)
     }
 
     fn evaluate(&mut self, individual: &Individual) -> f64 {
         self.decode(individual);
-        self.simulation.run(&self.jobs, u64::MAX, None);
         self.evaluations += 1;
-        let fitness = self.targets().map(|e| self.share(e)).fold(0.0, f64::max);
+        let fitness = self.share();
         if self.best.as_ref().is_none_or(|(best, _)| fitness > *best) {
             self.best = Some((fitness, individual.clone()));
         }

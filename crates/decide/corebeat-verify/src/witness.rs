@@ -2,29 +2,54 @@
 
 use crate::error::Error;
 use crate::model::{Activation, Model};
+use crate::objective::{Objective, Subject, Worst};
 use crate::search::Found;
 use crate::simulation::{Job, Jobs, Record, Simulation};
 use crate::system::{Entry, System};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Largest number of jobs of a witness.
 const JOBS_MAX: usize = 1_000_000;
 
-/// A scenario that demonstrates a response time.
+/// A scenario that demonstrates the worst case of an objective.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
-    /// The task.
-    pub task: String,
     /// The mode in which it happens, in a model with modes.
     pub mode: Option<String>,
-    /// Response time of the task.
-    pub response: Time,
-    /// Deadline of the task, if it has one.
-    pub deadline: Option<Time>,
-    /// All jobs up to the end of the job with the response time.
+    /// The response time, the wait, or the busy time in the window.
+    pub time: Time,
+    /// Its limit: the deadline of the task, if it has one, or that of the search.
+    pub limit: Option<Time>,
+    /// The kind of the time.
+    pub objective: Kind,
+    /// All jobs up to the end of the worst case.
     pub jobs: Vec<WitnessJob>,
+}
+
+/// The figure of a witness, and the names in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum Kind {
+    /// A response time.
+    Response {
+        /// The task.
+        task: String,
+    },
+    /// The time that a released job does not run.
+    Wait {
+        /// Its task.
+        task: String,
+    },
+    /// The busy time of a core in a window.
+    Load {
+        /// The core.
+        core: String,
+        /// Length of the window.
+        window: Time,
+    },
 }
 
 /// A job of a witness. A job of a task that follows another has only an execution time.
@@ -48,40 +73,44 @@ pub struct Replay {
     pub system: System,
     /// Everything that happened.
     pub record: Record,
-    /// The entry of the witness's task.
-    pub entry: usize,
-    /// End of the job with the response time, in nanoseconds.
-    pub end_ns: u64,
+    /// The worst case.
+    pub worst: Worst,
 }
 
 impl Witness {
     /// A witness of what a search found.
     pub fn new(model: &Model, mode: Option<usize>, system: &System, found: &Found) -> Witness {
-        let mut record = Record::default();
-        let mut simulation = Simulation::new(system);
-        simulation.run(&found.jobs, u64::MAX, Some(&mut record));
-        let of_target = record.completions.iter().filter(|c| c.entry == found.entry);
-        let worst = of_target.max_by_key(|c| (c.end_ns - c.job.arrival_ns, u64::MAX - c.end_ns));
-        let end_ns = worst.map_or(0, |c| c.end_ns);
-        let name = |e: usize| model.tasks[system.entries[e].task].name.clone();
-        let mut jobs = Vec::new();
-        for (e, list) in found.jobs.iter().enumerate() {
-            let follows = matches!(system.entries[e].activation, Activation::After(_));
-            for job in list.iter().filter(|job| follows || job.release_ns <= end_ns) {
-                jobs.push(WitnessJob {
-                    task: name(e),
-                    arrival: job.arrival_ns.into(),
-                    release: (job.release_ns != job.arrival_ns).then(|| job.release_ns.into()),
-                    execution: job.execution_ns.into(),
-                });
-            }
+        let mut jobs = found.jobs.clone();
+        for (entry, list) in system.entries.iter().zip(&mut jobs) {
+            let follows = matches!(entry.activation, Activation::After(_));
+            list.retain(|job| follows || job.release_ns <= found.worst.end_ns);
         }
+        // Without the later jobs, a job that is not over may have a still worse end.
+        let record = simulate(system, &jobs);
+        let worst = found.objective.worst(system, &record).unwrap_or(found.worst);
+        let name = |e: usize| model.tasks[system.entries[e].task].name.clone();
+        let objective = match (worst.subject, found.objective) {
+            (Subject::Core(core), Objective::Load { window_ns, .. }) => {
+                Kind::Load { core: model.cores[core].name.clone(), window: window_ns.into() }
+            }
+            (Subject::Entry(e), Objective::Wait { .. }) => Kind::Wait { task: name(e) },
+            (Subject::Entry(e) | Subject::Core(e), _) => Kind::Response { task: name(e) },
+        };
+        let lists = jobs.iter().enumerate();
+        let jobs = lists.flat_map(|(e, list)| {
+            list.iter().map(move |job| WitnessJob {
+                task: name(e),
+                arrival: job.arrival_ns.into(),
+                release: (job.release_ns != job.arrival_ns).then(|| job.release_ns.into()),
+                execution: job.execution_ns.into(),
+            })
+        });
         Witness {
-            task: name(found.entry),
             mode: mode.map(|m| model.modes[m].clone()),
-            response: found.response_ns.into(),
-            deadline: system.entries[found.entry].deadline_ns.map(Time::from),
-            jobs,
+            time: worst.value_ns.into(),
+            limit: worst.limit_ns.map(Time::from),
+            objective,
+            jobs: jobs.collect(),
         }
     }
 
@@ -102,16 +131,16 @@ impl Witness {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// Whether the response time exceeds the deadline.
+    /// Whether the time exceeds the limit.
     pub fn is_miss(&self) -> bool {
-        self.deadline.is_some_and(|deadline| self.response > deadline)
+        self.limit.is_some_and(|limit| self.time > limit)
     }
 
-    /// Simulates the witness again, and verifies that the model permits each job and that the task
-    /// has the response time.
+    /// Simulates the witness again, and verifies that the model permits each job and that the worst
+    /// case is that of the witness.
     ///
     /// # Errors
-    /// A job that the model does not permit, or another response time.
+    /// A job that the model does not permit, another time, or another deadline.
     pub fn replay(&self, model: &Model) -> Result<Replay, Error> {
         let position = |m: &String| {
             let at = model.modes.iter().position(|known| known == m);
@@ -148,27 +177,59 @@ impl Witness {
             })?;
             jobs[e].push(job);
         }
-        let entry = find(&self.task)?;
-        let mut record = Record::default();
-        Simulation::new(&system).run(&jobs, u64::MAX, Some(&mut record));
-        let of_target = record.completions.iter().filter(|c| c.entry == entry);
-        let worst = of_target.max_by_key(|c| (c.end_ns - c.job.arrival_ns, u64::MAX - c.end_ns));
-        let response = worst.map_or(0, |c| c.end_ns - c.job.arrival_ns);
-        if response != self.response.ns {
-            let what = format!(
-                "task '{}' responds in {}, not in {}; the model has changed",
-                self.task,
-                Time::from(response),
-                self.response
-            );
-            return Err(Error::new("witness", what));
+        let mut record = simulate(&system, &jobs);
+        let limit_ns = || {
+            let limit = self.limit.filter(|limit| limit.ns > 0);
+            limit.map(|limit| limit.ns).ok_or_else(|| Error::new("witness", "it has no limit"))
+        };
+        let task = |name| find(name).map(|e| Some(system.entries[e].task));
+        let (objective, of) = match &self.objective {
+            Kind::Response { task: name } => (Objective::Response { task: task(name)? }, name),
+            Kind::Wait { task: name } => {
+                (Objective::Wait { task: task(name)?, limit_ns: limit_ns()? }, name)
+            }
+            Kind::Load { core, window } => {
+                (Objective::Load { window_ns: window.ns, limit_ns: limit_ns()? }, core)
+            }
+        };
+        let changed = |what| Err(Error::new("witness", format!("{what}; the model has changed")));
+        let Some(worst) = objective.worst(&system, &record) else {
+            return changed(format!("'{of}' does nothing"));
+        };
+        let name = match worst.subject {
+            Subject::Entry(e) => &model.tasks[system.entries[e].task].name,
+            Subject::Core(core) => &model.cores[core].name,
+        };
+        if (worst.value_ns, name) != (self.time.ns, of) {
+            let (found, time) = (Time::from(worst.value_ns), self.time);
+            let what = &self.objective;
+            return changed(format!("the {what} of '{name}' is {found}, not {time} of '{of}'"));
         }
-        let end_ns = worst.map_or(0, |c| c.end_ns);
-        record.spans.retain(|s| s.from_ns < end_ns);
-        record.spans.iter_mut().for_each(|s| s.to_ns = s.to_ns.min(end_ns));
-        record.completions.retain(|c| c.end_ns <= end_ns);
-        Ok(Replay { system, record, entry, end_ns })
+        if worst.limit_ns != self.limit.map(|limit| limit.ns) {
+            return changed(format!("the deadline of '{of}' is another one"));
+        }
+        record.spans.retain(|s| s.from_ns < worst.end_ns);
+        record.spans.iter_mut().for_each(|s| s.to_ns = s.to_ns.min(worst.end_ns));
+        record.completions.retain(|c| c.end_ns <= worst.end_ns);
+        Ok(Replay { system, record, worst })
     }
+}
+
+/// The figure in words.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Response { .. } => f.write_str("response time"),
+            Kind::Wait { .. } => f.write_str("longest wait"),
+            Kind::Load { window, .. } => write!(f, "busy time within {window}"),
+        }
+    }
+}
+
+fn simulate(system: &System, jobs: &Jobs) -> Record {
+    let mut record = Record::default();
+    Simulation::new(system).run(jobs, u64::MAX, Some(&mut record));
+    record
 }
 
 /// Whether the model permits a job after those before it.

@@ -2,8 +2,8 @@
 
 use corebeat_verify::generate::task_set;
 use corebeat_verify::{
-    Activation, Model, Range, Search, SearchOptions, System, Task, Verdict, Witness, analyse, btf,
-    gantt_svg, perfetto, read_toml,
+    Activation, Jobs, Model, Objective, Range, Record, Search, SearchOptions, Simulation, Subject,
+    System, Task, Verdict, Witness, Worst, analyse, btf, gantt_svg, perfetto, read_toml,
 };
 use fastrand::Rng;
 
@@ -48,15 +48,15 @@ fn witness_exists_if_and_only_if_the_exact_test_fails() {
         while search.step() {}
         let best = search.found().unwrap();
         match report.verdict {
-            Verdict::Schedulable => assert!(!best.is_miss, "round {round}"),
+            Verdict::Schedulable => assert!(!best.worst.is_miss(), "round {round}"),
             Verdict::Unschedulable => {
                 unschedulable += 1;
-                found += usize::from(best.is_miss);
+                found += usize::from(best.worst.is_miss());
                 let witness = Witness::new(&model, None, &system, &best);
                 let witness = Witness::read(&witness.write()).unwrap();
                 let replay = witness.replay(&model).unwrap();
-                assert_eq!(witness.is_miss(), best.is_miss, "round {round}");
-                assert_eq!(replay.entry, best.entry);
+                assert_eq!(witness.is_miss(), best.worst.is_miss(), "round {round}");
+                assert_eq!(replay.worst.subject, best.worst.subject);
             }
             Verdict::Unknown => panic!("round {round}: {report:?}"),
         }
@@ -107,7 +107,7 @@ fn worst_case_of_cores_with_a_spin_lock_replays_and_draws() {
     let system = System::new(&model, None);
     let options = SearchOptions {
         evaluations: 3_000,
-        task: Some(0),
+        objective: Objective::Response { task: Some(0) },
         stops_at_miss: false,
         ..Default::default()
     };
@@ -115,9 +115,9 @@ fn worst_case_of_cores_with_a_spin_lock_replays_and_draws() {
     while search.step() {}
     let found = search.found().unwrap();
     // 3 ms, and the whole section of the other core.
-    assert_eq!(found.response_ns, 7_000_000 - 1);
+    assert_eq!(found.worst.value_ns, 7_000_000 - 1);
     let bound = analyse(&model).tasks[0].response_ns.unwrap();
-    assert!(found.response_ns <= bound && bound <= 7_000_000, "{bound}");
+    assert!(found.worst.value_ns <= bound && bound <= 7_000_000, "{bound}");
     let witness = Witness::new(&model, None, &system, &found);
     let replay = witness.replay(&model).unwrap();
     let svg = gantt_svg(&model, &replay);
@@ -151,7 +151,7 @@ fn witness_that_the_model_does_not_permit_is_rejected() {
     let job = |task: &str, arrival: &str, rest: &str| {
         format!("[[jobs]]\ntask = '{task}'\narrival = '{arrival}'\n{rest}\n")
     };
-    let head = "task = 'sensor'\nresponse = '3 ms'\n";
+    let head = "time = '3 ms'\nlimit = '10 ms'\nobjective.response.task = 'sensor'\n";
     let first = job("sensor", "0 ms", "execution = '3 ms'");
     let read = |text: String| Witness::read(&text).and_then(|w| w.replay(&model)).map(|_| ());
     assert_eq!(read(head.to_owned() + &first), Ok(()));
@@ -163,12 +163,12 @@ fn witness_that_the_model_does_not_permit_is_rejected() {
         ),
         (job("logger", "0 ms", "release = '1 ms'\nexecution = '6 ms'"), "not permit"),
         (job("other", "0 ms", "execution = '6 ms'"), "'other' is not in the model"),
-        (job("logger", "0 ms", "execution = '6 ms'"), "responds in 7 ms, not in 3 ms"),
-        ("jobs = 1".into(), "line 7"),
+        (job("logger", "0 ms", "execution = '6 ms'"), "is 7 ms, not 3 ms"),
+        ("jobs = 1".into(), "line 8"),
     ] {
         let text = match what {
             // The lock is taken before the task's job arrives.
-            w if w.starts_with("responds") => {
+            w if w.starts_with("is") => {
                 head.to_owned() + &job("sensor", "1 ms", "execution = '3 ms'") + &text
             }
             _ => head.to_owned() + &first + &text,
@@ -176,5 +176,143 @@ fn witness_that_the_model_does_not_permit_is_rejected() {
         let error = read(text).unwrap_err().to_string();
         let what = what.replace("7 ms", "6 ms");
         assert!(error.contains(&what), "{what}: {error}");
+    }
+}
+
+/// The longest wait of a released job and the largest busy time of a window, by counting each
+/// nanosecond.
+fn counted(system: &System, jobs: &Jobs, record: &Record, window: usize) -> (u64, u64) {
+    let end = record.completions.iter().map(|c| c.end_ns).max().unwrap_or(0) as usize;
+    let runs = |e: usize| {
+        let mut at = vec![false; end];
+        let spans = record.spans.iter().filter(|s| s.entry == e);
+        spans.for_each(|s| at[s.from_ns as usize..s.to_ns as usize].fill(true));
+        at
+    };
+    let mut longest = 0;
+    for (e, jobs) in jobs.iter().enumerate() {
+        let runs = runs(e);
+        let mut last_end = 0;
+        for (job, done) in jobs.iter().zip(record.completions.iter().filter(|c| c.entry == e)) {
+            let mut wait = 0;
+            for &runs in &runs[job.release_ns.max(last_end) as usize..done.end_ns as usize] {
+                wait = if runs { 0 } else { wait + 1 };
+                longest = longest.max(wait);
+            }
+            last_end = done.end_ns;
+        }
+    }
+    let busy_of = |core: usize| {
+        let on = (0..system.entries.len()).filter(|&e| system.entries[e].core == core);
+        let busy = on.map(runs).reduce(|a, b| a.iter().zip(b).map(|(a, b)| *a || b).collect());
+        let busy = busy.unwrap_or_default();
+        let windows = (0..busy.len()).map(|from| &busy[from..busy.len().min(from + window)]);
+        windows.map(|window| window.iter().filter(|busy| **busy).count() as u64).max()
+    };
+    (longest, (0..system.policies.len()).filter_map(busy_of).max().unwrap_or(0))
+}
+
+#[test]
+fn worst_waits_and_loads_equal_those_counted_in_each_nanosecond() {
+    let mut differs = 0;
+    for round in 0..200 {
+        let mut random = Rng::with_seed(round);
+        let count = random.usize(2..=6);
+        let mut entries = task_set(&mut random, count, 0.9, (10, 200), 1);
+        for entry in &mut entries {
+            entry.core = random.usize(..2);
+            if random.u8(..3) == 0 {
+                entry.preemption = corebeat_verify::Preemption::NonPreemptive;
+            }
+        }
+        let system = System::of(entries);
+        let (window_ns, limit_ns) = (random.u64(1..100), 10);
+        let options = |objective| SearchOptions {
+            evaluations: 30,
+            seed: round,
+            objective,
+            stops_at_miss: false,
+        };
+        for objective in
+            [Objective::Wait { task: None, limit_ns }, Objective::Load { window_ns, limit_ns }]
+        {
+            let mut search = Search::new(&system, options(objective));
+            while search.step() {}
+            let Worst { value_ns, subject, .. } = search.found().unwrap().worst;
+            let jobs = search.found().unwrap().jobs;
+            let mut record = Record::default();
+            Simulation::new(&system).run(&jobs, u64::MAX, Some(&mut record));
+            let (wait, load) = counted(&system, &jobs, &record, window_ns as usize);
+            let expected = match subject {
+                Subject::Entry(_) => wait,
+                Subject::Core(_) => load,
+            };
+            assert_eq!(value_ns, expected, "round {round}, {objective:?}");
+            differs += u64::from(value_ns > 0 && value_ns < window_ns);
+        }
+    }
+    assert!(differs > 50, "{differs}");
+}
+
+/// A job that other tasks keep from its core, and a core that is busy in each window.
+const STARVED: &str = "
+[[tasks]]
+name = 'often'
+period = '4 ms'
+execution = ['1 ms', '2 ms']
+priority = 3
+core = 'c0'
+[[tasks]]
+name = 'seldom'
+min_distance = '20 ms'
+execution = '5 ms'
+priority = 2
+core = 'c0'
+[[tasks]]
+name = 'least'
+period = '50 ms'
+execution = '1 ms'
+priority = 1
+core = 'c0'
+[[cores]]
+name = 'c0'
+";
+
+#[test]
+fn starvation_and_load_have_witnesses_that_replay() {
+    let model = read_toml(STARVED).unwrap();
+    let system = System::new(&model, None);
+    let found = |objective| {
+        let options = SearchOptions {
+            evaluations: 2_000,
+            objective,
+            stops_at_miss: false,
+            ..Default::default()
+        };
+        let mut search = Search::new(&system, options);
+        while search.step() {}
+        search.found().unwrap()
+    };
+    // The least urgent job waits for three jobs of `often`, and for the other one: 3 * 2 ms + 5 ms,
+    // and then for the job of `often` that is released at this moment or before.
+    let starved = found(Objective::Wait { task: None, limit_ns: 10_000_000 });
+    assert_eq!(starved.worst.subject, Subject::Entry(2));
+    let bound = analyse(&model).tasks[2].response_ns.unwrap() - 1_000_000;
+    assert!((10_000_001..=bound).contains(&starved.worst.value_ns), "{:?}", starved.worst);
+    let window_ns = 7_000_000;
+    let busy = found(Objective::Load { window_ns, limit_ns: 6_000_000 });
+    assert_eq!((busy.worst.subject, busy.worst.value_ns), (Subject::Core(0), window_ns));
+    for found in [starved, busy] {
+        let witness = Witness::new(&model, None, &system, &found);
+        let read = Witness::read(&witness.write()).unwrap();
+        assert_eq!(read, witness);
+        assert!(read.is_miss());
+        assert!(gantt_svg(&model, &read.replay(&model).unwrap()).contains("often"));
+        let mut other = read.clone();
+        other.time.ns += 1;
+        let error = other.replay(&model).unwrap_err().to_string();
+        assert!(error.contains("the model has changed"), "{error}");
+        let error = Witness { limit: None, ..read }.replay(&model).unwrap_err().to_string();
+        assert_eq!(error, "witness: it has no limit");
     }
 }
