@@ -12,11 +12,12 @@ use corebeat_verify::{
 use serde_json::json;
 use signal_hook::consts::SIGINT;
 use std::io::IsTerminal;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// Options of `corebeat verify search`.
@@ -25,15 +26,18 @@ pub struct Options {
     /// Model: .amxmi (AMALTHEA), .toml or .csv
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Search for the longest response time of this task, instead of any missed deadline
+    /// Search for the longest response time of this task, instead of any missed deadline; with
+    /// --wait, for the longest wait of its jobs
     #[arg(long, value_name = "NAME", conflicts_with = "replay")]
     task: Option<String>,
-    /// Search for a released job that does not run for longer than TIME (such as 5ms) without a
-    /// break
+    /// Search for a released job that has no core for longer than TIME (such as 5ms) without a
+    /// break, instead of any missed deadline; a job that spins has a core
     #[arg(long, value_name = "TIME", value_parser = positive, conflicts_with = "replay")]
     wait: Option<Time>,
-    /// Search for a core that is busy for more than this share of a window
-    #[arg(long, value_name = "PERCENT", requires = "window", conflicts_with_all = ["replay", "task", "wait"],
+    /// Search for a core that is busy for more than this share of a window, instead of any missed
+    /// deadline
+    #[arg(long, value_name = "PERCENT", requires = "window",
+          conflicts_with_all = ["replay", "task", "wait"],
           value_parser = clap::value_parser!(u64).range(1..=100))]
     load: Option<u64>,
     /// Length of the window of --load, such as 10ms
@@ -112,17 +116,23 @@ pub(crate) fn main(options: &Options) -> Done {
         None => search(&model, options)?,
     };
     let Some(witness) = &outcome.witness else {
+        let any = options.task.is_none() && options.wait.is_none() && options.load.is_none();
+        let (of, advice) = match any {
+            true => (" with a deadline", "name a task by --task, or "),
+            false => ("", ""),
+        };
         return Err(Failure::data(format!(
-            "{}: no task with a deadline can be simulated; name a task by --task, or see \
-             'corebeat verify analyse'",
+            "{}: no such task{of} can be simulated; {advice}see 'corebeat verify analyse'",
             options.model.display()
         )));
     };
     let at = options.replay.as_ref().unwrap_or(&options.model).display();
-    let replay = witness.replay(&model).map_err(|e| Failure::data(format!("{at}: {e}")))?;
+    // As a later replay reads it.
+    let written = Witness::read(&witness.write()).and_then(|witness| witness.replay(&model));
+    let replay = written.map_err(|e| Failure::data(format!("{at}: {e}")))?;
     write(files, &model, witness, &replay)?;
     print(match options.json {
-        true => json_of(witness, &outcome),
+        true => json_of(&model, witness, &outcome),
         false => text_of(&model, witness, &outcome),
     })?;
     Ok(ExitCode::from(u8::from(witness.is_miss())))
@@ -153,6 +163,15 @@ fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
         let system = System::new(model, m);
         if system.entries.is_empty() {
             continue;
+        }
+        let settings = SearchOptions { objective, ..SearchOptions::default() };
+        let horizon_ns = Search::new(&system, settings).horizon_ns();
+        if horizon_ns < objective.least_ns() {
+            return Err(Failure::usage(format!(
+                "{} is longer than a scenario of 20,000 jobs, which lasts {}; shorten it",
+                Time::from(objective.least_ns()),
+                Time::from(horizon_ns)
+            )));
         }
         let (found, evaluations) = islands(model, m, &system, objective, options, &stop);
         outcome.evaluations += evaluations;
@@ -186,6 +205,10 @@ fn objective(model: &Model, options: &Options) -> Result<Objective, Failure> {
         (None, Some((percent, window))) => {
             // Rounded down: a core whose share is above the limit is busy for longer.
             let limit_ns = (u128::from(window.ns) * u128::from(percent) / 100) as u64;
+            if limit_ns == 0 {
+                let line = format!("{percent}% of a window of {window} is no time; lengthen it");
+                return Err(Failure::usage(line));
+            }
             Objective::Load { window_ns: window.ns, limit_ns }
         }
         (None, None) => Objective::Response { task },
@@ -238,6 +261,7 @@ fn islands(
             objective,
             stops_at_miss: objective.stops_at_miss(),
         };
+        let end = End { live: &shared.live, caller: &caller };
         let mut search = Search::new(system, options);
         while search.step() {
             // Seldom: each change takes the cache line from the other islands.
@@ -256,15 +280,14 @@ fn islands(
         if objective.stops_at_miss() && search.has_miss() {
             shared.first.fetch_min(number, Ordering::Relaxed);
         }
-        shared.live.fetch_sub(1, Ordering::Relaxed);
-        caller.unpark();
+        drop(end);
         (search.fitness(), search.evaluations(), search.found())
     };
     let results: Vec<_> = thread::scope(|scope| {
         let island = &island;
         let threads: Vec<_> = (0..count).map(|n| scope.spawn(move || island(n))).collect();
         show_progress(model, m, system, objective, &shared);
-        threads.into_iter().filter_map(|t| t.join().ok()).collect()
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|why| resume_unwind(why))).collect()
     });
     let evaluations = results.iter().map(|r| r.1).sum();
     let is_miss = |found: &Found| found.worst.is_miss();
@@ -274,6 +297,19 @@ fn islands(
         None => results.into_iter().rev().max_by(|a, b| a.0.total_cmp(&b.0)),
     };
     (best.and_then(|b| b.2), evaluations)
+}
+
+/// The end of an island, also by a panic.
+struct End<'a> {
+    live: &'a AtomicU64,
+    caller: &'a Thread,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.caller.unpark();
+    }
 }
 
 /// Number of evaluations after which an island counts them for the progress line.
@@ -362,20 +398,26 @@ fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
         (_, true) => "\nresult: the limit is exceeded\n",
         (_, false) => "\nresult: no time above the limit was found\n",
     };
-    if model.notes.iter().any(|note| note.effect != Effect::None) {
+    if omitted(model) > 0 || model.notes.iter().any(|note| note.effect != Effect::None) {
         text += "note: the scenario is one of the model without its parts that are not supported; \
                  'corebeat verify analyse' lists them\n";
     }
     text
 }
 
-fn json_of(witness: &Witness, outcome: &Outcome) -> String {
+/// Number of tasks that are not simulated, in all modes.
+fn omitted(model: &Model) -> usize {
+    model.all_modes().into_iter().map(|mode| System::new(model, mode).omitted.len()).sum()
+}
+
+fn json_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
     let (kind, name, time, limit) = parts(&witness.objective);
     let mut all = json!({
         kind: name, "mode": witness.mode, format!("{time}_ns"): witness.time.ns,
         format!("{limit}_ns"): witness.limit.map(|limit| limit.ns),
         "missed": witness.is_miss(), "evaluations": outcome.evaluations,
         "seconds": outcome.seconds, "interrupted": outcome.is_interrupted,
+        "omitted_tasks": omitted(model),
     });
     match &witness.objective {
         Kind::Response { .. } => all["bound_ns"] = json!(outcome.bound_ns),

@@ -25,10 +25,13 @@
 //! [`ForkMutex`] waits for it meanwhile.
 //!
 //! The C library calls the handlers before a fork in the reverse order of their registration, and
-//! the others in that order. Handlers that a program registers later may therefore use this module.
-//! Those of libraries that are loaded earlier run while the lock is held: they must not use
-//! functions that use this module, which would wait for their own thread, and must not take a lock
-//! that another thread holds while it uses such functions: both threads would wait for each other.
+//! the others in that order. Handlers that are registered later may therefore use this module. Those
+//! that are registered before it is loaded run while the lock is held: they must not use functions
+//! that use this module, which would wait for their own thread, and must not take a lock that
+//! another thread holds while it uses such functions: both threads would wait for each other. In
+//! turn, a later handler must not take a lock that is needed inside of a [`ForkMutex`]. The only
+//! such lock is that of the allocator, so this module allocates before it registers: an allocator
+//! that registers handlers at its first use has done so.
 //!
 //! # Limits
 //!
@@ -39,6 +42,7 @@ use crate::const_unless_loom;
 use crate::descriptor::above_standard;
 use std::cell::Cell;
 use std::fs::File;
+use std::hint::black_box;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
@@ -318,6 +322,8 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     // Miri does not fork. Relaxed: loading is over when other threads use this module.
     if REGISTERED.load(Ordering::Relaxed) == NOT_LOADED && !cfg!(miri) {
+        // An allocator has registered its handlers then.
+        drop(black_box(Box::new(0_u8)));
         // SAFETY: the handlers may be called at any time. `dlclose` of this library removes them.
         let result = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
         REGISTERED.store(result, Ordering::Relaxed);

@@ -61,8 +61,11 @@ pub fn gantt_svg(model: &Model, replay: &Replay) -> String {
     axis(&mut svg, rows, end);
     for (e, entry) in entries.iter().enumerate().take(rows) {
         let name = format!("{} ({})", model.tasks[entry.task].name, model.cores[entry.core].name);
-        let weight =
-            if replay.worst.subject == Subject::Entry(e) { " font-weight=\"bold\"" } else { "" };
+        let is_worst = match replay.worst.subject {
+            Subject::Entry(worst) => worst == e,
+            Subject::Core(core) => replay.system.group(entry.core).contains(&core),
+        };
+        let weight = if is_worst { " font-weight=\"bold\"" } else { "" };
         let y = e * ROW + 18;
         let _ = writeln!(svg, "<text x=\"4\" y=\"{y}\"{weight}>{}</text>", escape(&name));
     }

@@ -16,8 +16,9 @@ pub enum Objective {
         /// The task.
         task: Option<TaskId>,
     },
-    /// Starvation: the longest time in which a released job does not run, without a break. The job
-    /// behind another one of its task counts from the end of that one.
+    /// Starvation: the longest time in which a released job does not have a core, without a break. A
+    /// job that spins has one. The job behind another one of its task counts from the end of that
+    /// one.
     Wait {
         /// The task; any if none is named.
         task: Option<TaskId>,
@@ -58,7 +59,7 @@ pub struct Worst {
 impl Worst {
     /// The time as a share of the limit; without a limit, in seconds.
     pub fn share(&self) -> f64 {
-        self.value_ns as f64 / self.limit_ns.map_or(1e9, |limit| limit as f64)
+        share(self.value_ns, self.limit_ns)
     }
 
     /// Whether the limit is exceeded.
@@ -67,7 +68,21 @@ impl Worst {
     }
 }
 
+/// A time as a share of its limit; without a limit, in seconds.
+pub(crate) fn share(value_ns: u64, limit_ns: Option<u64>) -> f64 {
+    value_ns as f64 / limit_ns.map_or(1e9, |limit| limit as f64)
+}
+
 impl Objective {
+    /// Time that a scenario must last, so that the limit can be exceeded.
+    pub fn least_ns(self) -> u64 {
+        match self {
+            Objective::Response { .. } => 0,
+            Objective::Wait { limit_ns, .. } => limit_ns,
+            Objective::Load { window_ns, .. } => window_ns,
+        }
+    }
+
     /// Whether the search is for any violation, not for the longest time of one task.
     pub fn stops_at_miss(self) -> bool {
         !matches!(self, Objective::Response { task: Some(_) })
@@ -135,14 +150,9 @@ fn waits(entries: usize, record: &Record) -> Vec<(usize, u64, u64)> {
     for done in &record.completions {
         let entry = done.entry;
         let mut since = done.job.release_ns.max(last_end[entry]);
-        while let Some(span) = spans[entry].last().filter(|span| span.from_ns < done.end_ns) {
-            // A span of two jobs that follow each other without a pause begins before the second.
-            waits.push((entry, span.from_ns.saturating_sub(since), done.end_ns));
-            since = span.to_ns.min(done.end_ns);
-            if span.to_ns > done.end_ns {
-                break;
-            }
-            spans[entry].pop();
+        while let Some(span) = spans[entry].pop_if(|span| span.from_ns < done.end_ns) {
+            waits.push((entry, span.from_ns - since, done.end_ns));
+            since = span.to_ns;
         }
         // A job without execution time has no span.
         waits.push((entry, done.end_ns - since, done.end_ns));

@@ -4,14 +4,16 @@
 //!
 //! An individual has a phase for each task, and for each task a short pattern of delays and of
 //! execution times that its jobs repeat. The fitness is the largest value of an [`Objective`] in a
-//! simulation as a share of its limit, such as a response time as a share of its deadline. A genetic algorithm improves a population that begins with
-//! critical instants: all tasks are released together, or one task that blocks the others starts a
-//! nanosecond before them. Simulated annealing improves the best individual afterwards.
+//! simulation as a share of its limit, such as a response time as a share of its deadline. A
+//! genetic algorithm improves a population that begins with critical instants: all tasks are
+//! released together, or one task that blocks the others starts a nanosecond before them. Simulated
+//! annealing improves the best individual afterwards.
 
 use crate::model::Activation;
-use crate::objective::{Objective, Worst};
+use crate::objective::{Objective, Worst, share};
 use crate::simulation::{Job, Jobs, Record, Simulation};
 use crate::system::System;
+use crate::time::TIME_MAX_NS;
 use fastrand::Rng;
 
 /// Length of the patterns.
@@ -93,7 +95,7 @@ impl<'a> Search<'a> {
         Search {
             simulation: Simulation::new(system),
             random: Rng::with_seed(options.seed),
-            horizon_ns: horizon(system),
+            horizon_ns: horizon(system, options.objective),
             population: vec![],
             instants: count + 1,
             best: None,
@@ -104,6 +106,11 @@ impl<'a> Search<'a> {
             system,
             options,
         }
+    }
+
+    /// Time within which the jobs of a scenario arrive, in nanoseconds.
+    pub fn horizon_ns(&self) -> u64 {
+        self.horizon_ns
     }
 
     /// Number of simulations so far.
@@ -154,7 +161,7 @@ impl<'a> Search<'a> {
     fn simulate(&mut self) {
         self.record.spans.clear();
         self.record.completions.clear();
-        self.simulation.run(&self.jobs, u64::MAX, Some(&mut self.record));
+        self.simulation.run(&self.jobs, TIME_MAX_NS, Some(&mut self.record));
     }
 
     /// The largest value in a simulation of the jobs as a share of its limit.
@@ -165,13 +172,12 @@ impl<'a> Search<'a> {
             return objective.worst(self.system, &self.record).map_or(0.0, |worst| worst.share());
         }
         // A simulation without a record is faster.
-        self.simulation.run(&self.jobs, u64::MAX, None);
+        self.simulation.run(&self.jobs, TIME_MAX_NS, None);
         let responses = self.simulation.responses().iter().enumerate();
-        let share = |(e, &response): (usize, &u64)| {
-            let limit_ns = objective.limit_ns(self.system, e)?;
-            Some(response as f64 / limit_ns.map_or(1e9, |limit| limit as f64))
+        let of_entry = |(e, &response): (usize, &u64)| {
+            Some(share(response, objective.limit_ns(self.system, e)?))
         };
-        responses.filter_map(share).fold(0.0, f64::max)
+        responses.filter_map(of_entry).fold(0.0, f64::max)
     }
 
     fn evaluate(&mut self, individual: &Individual) -> f64 {
@@ -358,14 +364,16 @@ impl<'a> Search<'a> {
 }
 
 /// Time within which jobs arrive: the busy periods from a common release as far as they are short,
-/// at least two of the longest periods, bounded by the number of jobs.
-fn horizon(system: &System) -> u64 {
+/// at least two of the longest periods and the time that the objective needs, bounded by the number
+/// of jobs.
+fn horizon(system: &System, objective: Objective) -> u64 {
     let period = |e| system.rate_ns(&system.entries[e]);
     let periods: Vec<u64> = (0..system.entries.len()).filter_map(period).collect();
     let longest = periods.iter().copied().max().unwrap_or(1);
     let deadlines = system.entries.iter().filter_map(|e| e.deadline_ns);
     let wanted = longest.saturating_mul(3).saturating_add(deadlines.max().unwrap_or(0));
+    let wanted = wanted.saturating_add(objective.least_ns());
     let rate: f64 = periods.iter().map(|p| 1.0 / *p as f64).sum();
     let limit = (JOBS_MAX as f64 / rate.max(1e-18)) as u64;
-    wanted.min(limit).max(1)
+    wanted.min(limit).min(TIME_MAX_NS).max(1)
 }

@@ -72,7 +72,7 @@ pub struct Completion {
 /// A record of everything that happened.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
-    /// Spans in order of their ends.
+    /// Spans, of each core and of each entry in order. A span belongs to one job.
     pub spans: Vec<Span>,
     /// Ends of jobs in order.
     pub completions: Vec<Completion>,
@@ -265,7 +265,10 @@ impl<'a> Simulation<'a> {
                 let same = |s: &&mut Span| {
                     s.core == core && s.entry == e && s.activity == activity && s.to_ns == from
                 };
-                match last.find(same) {
+                // The job before may have ended where this one begins.
+                let mut ends = record.completions.iter().rev().take_while(|c| c.end_ns == from);
+                let is_next = ends.any(|c| c.entry == e);
+                match last.find(same).filter(|_| !is_next) {
                     Some(span) => span.to_ns = to,
                     None => record.spans.push(Span {
                         core,

@@ -6,7 +6,7 @@ use crate::objective::{Objective, Subject, Worst};
 use crate::search::Found;
 use crate::simulation::{Job, Jobs, Record, Simulation};
 use crate::system::{Entry, System};
-use crate::time::Time;
+use crate::time::{TIME_MAX_NS, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -188,6 +188,9 @@ impl Witness {
             Kind::Wait { task: name } => {
                 (Objective::Wait { task: task(name)?, limit_ns: limit_ns()? }, name)
             }
+            Kind::Load { core, .. } if !model.cores.iter().any(|known| known.name == *core) => {
+                return Err(Error::new("witness", format!("core '{core}' is not in the model")));
+            }
             Kind::Load { core, window } => {
                 (Objective::Load { window_ns: window.ns, limit_ns: limit_ns()? }, core)
             }
@@ -228,7 +231,7 @@ impl fmt::Display for Kind {
 
 fn simulate(system: &System, jobs: &Jobs) -> Record {
     let mut record = Record::default();
-    Simulation::new(system).run(jobs, u64::MAX, Some(&mut record));
+    Simulation::new(system).run(jobs, TIME_MAX_NS, Some(&mut record));
     record
 }
 

@@ -222,6 +222,14 @@ fn worst_waits_and_loads_equal_those_counted_in_each_nanosecond() {
         for entry in &mut entries {
             entry.core = random.usize(..2);
             if random.u8(..3) == 0 {
+                entry.execution_ns.best = 0;
+            }
+            if let Activation::Periodic { jitter_ns, period_ns, .. } = &mut entry.activation
+                && random.u8(..3) == 0
+            {
+                *jitter_ns = random.u64(..*period_ns);
+            }
+            if random.u8(..3) == 0 {
                 entry.preemption = corebeat_verify::Preemption::NonPreemptive;
             }
         }

@@ -796,8 +796,12 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ),
     ("‹<›metadata ", "unclosed tag in metadata", "close the tag with `>`"),
     ("‹<!--› net n connect a;", "unclosed comment in metadata", "close the comment with `-->`"),
-    ("‹<!-›ß", "unclosed comment in metadata", "close the comment with `-->`"),
-    ("‹<![›aßßß", "unclosed CDATA section in metadata", "close the CDATA section with `]]>`"),
+    ("‹<!-›ß", "incomplete beginning of a comment in metadata", "begin the comment with `<!--`"),
+    (
+        "‹<![›aßßß",
+        "incomplete beginning of a CDATA section in metadata",
+        "begin the CDATA section with `<![CDATA[`",
+    ),
     (
         "‹<?›xml net n connect a;",
         "unclosed instruction in metadata",

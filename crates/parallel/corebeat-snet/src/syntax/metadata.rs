@@ -171,6 +171,11 @@ impl<'s> Reader<'s> {
         let text = self.source[start..].bytes();
         let length = text.zip(open.bytes()).take_while(|(found, wanted)| found == wanted).count();
         let span = Span { start, end: start + length };
+        if length < open.len() {
+            let message = format!("incomplete beginning of a {what} in metadata");
+            let error = Diagnostic::error(message, span, "begins here");
+            return error.help(format!("begin the {what} with `{open}`"));
+        }
         let error = Diagnostic::error(
             format!("unclosed {what} in metadata"),
             span,
