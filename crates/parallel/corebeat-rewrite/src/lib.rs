@@ -97,8 +97,8 @@
 //!
 //! # Memory
 //!
-//! An edge takes 18 bytes, and 8 bytes in each of two lists; a list has 8 bytes of its own and,
-//! once it has grown, up to half as much room again. [`Graph::compact`] removes that room. A node
+//! An edge takes 18 bytes, and 8 bytes in each of two lists; a list that had several edges has 8
+//! bytes of its own and up to half as much room again. [`Graph::compact`] removes that room. A node
 //! takes 10 bytes, 8 bytes for each type of its edges, and 8 bytes for its lock once a run has used
 //! locks. The words of a graph keep their type and their address until the graph is dropped. A task
 //! that reads an outdated word reads a number that the check under the locks rejects, and never

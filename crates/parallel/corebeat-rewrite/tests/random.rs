@@ -105,12 +105,14 @@ fn rewriter_applies_rules_as_a_naive_one() {
         }
         let after = plain(&graph);
         let is_one_of_them = matches.iter().any(|found| {
-            let deleted = pattern.changes.iter().find_map(|change| match change {
-                reference::Change::DeleteNode(node) => Some(found.0[*node]),
-                _ => None,
+            let mut deleted = [Vec::new(), Vec::new()];
+            pattern.changes.iter().for_each(|change| match change {
+                reference::Change::DeleteNode(node) => deleted[0].push(found.0[*node]),
+                reference::Change::DeleteEdge(edge) => deleted[1].push(found.1[*edge]),
+                _ => {}
             });
             let expected = pattern.applied(&before, found);
-            let mut actual = actual_shape(&before, &after, deleted);
+            let mut actual = actual_shape(&before, &after, &deleted[0], &deleted[1]);
             let mut created = expected.2.clone();
             created.sort_unstable();
             actual.2.sort_unstable();
