@@ -6,9 +6,10 @@
 //! ```
 //!
 //! A pass reads a graph that changes. A task may read a list of edges while another task moves its
-//! entries, and miss a match: so a run is complete only after a pass without rewrites and without
-//! conflicts, which reads a graph that does not change.
+//! entries, and miss a match: the changes of the pass lead back to its start.
 
+use crate::agenda::Left;
+use crate::change::Changes;
 use crate::error::Error;
 use crate::lock::{LockSet, Locks};
 use crate::log::{Entry, evaluation};
@@ -43,8 +44,10 @@ pub(crate) fn runtime(options: &Options) -> Result<Runtime, Error> {
     builder.build().map_err(|e| Error::Parallel { why: e.to_string() })
 }
 
-/// The starts of a pass: nodes of these types, by index in the lists of their types.
+/// The starts of a pass: those of a list, or nodes of these types, by index in the lists of their
+/// types.
 pub(crate) struct Starts {
+    list: Option<Vec<u32>>,
     types: Vec<(NodeType, u32)>,
     total: u32,
     chunk: u32,
@@ -53,12 +56,18 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    pub(crate) fn new(store: &Store, types: &[NodeType], options: &Options) -> Starts {
+    pub(crate) fn new(
+        store: &Store,
+        types: &[NodeType],
+        list: Option<Vec<u32>>,
+        options: &Options,
+    ) -> Starts {
         let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
-        let total = types.iter().map(|(_, count)| count).sum::<u32>();
+        let all = types.iter().map(|(_, count)| count).sum::<u32>();
+        let total = list.as_ref().map_or(all, |list| list.len() as u32);
         let chunk = (total / (options.threads.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
         let workers = options.workers.clone();
-        Starts { types, total, chunk, next: AtomicU32::new(0), workers }
+        Starts { list, types, total, chunk, next: AtomicU32::new(0), workers }
     }
 
     /// Takes the next portion, unless more tasks than [`Options::workers`] work. The first task
@@ -81,6 +90,12 @@ impl Starts {
     }
 
     pub(crate) fn node(&self, store: &Store, mut index: u32) -> Option<u32> {
+        if let Some(list) = &self.list {
+            // The node may have been deleted, or have another type.
+            let node = list[index as usize];
+            let of = store.node_type(node)?;
+            return self.types.iter().any(|(own, _)| *own == of).then_some(node);
+        }
         for (of, count) in &self.types {
             if index < *count {
                 return store.member(*of, index);
@@ -102,6 +117,8 @@ struct Shared {
     starts: Starts,
     sequence: u32,
     is_local: bool,
+    /// An empty set, which states how tasks record changes.
+    changes: Changes,
     /// Number of rewrites of the run.
     rewrites: AtomicU64,
     /// Ends the pass after a fault or at the limit.
@@ -120,22 +137,25 @@ struct Done {
     entries: Vec<Entry>,
     found: Vec<Box<[u32]>>,
     conflicts: u64,
+    searches: u64,
+    /// Starts at which the search ended early.
+    left: Vec<u32>,
     fault: Option<String>,
     /// A fault of a search without locks. It is real if no thread changed the graph meanwhile.
     suspect: Option<String>,
 }
 
-/// Runs one pass with all tasks. Returns whether no match is left.
+/// Runs one pass with all tasks, at some starts or at all.
 pub(crate) fn pass(
     run: &mut Run,
     rule: &Rule,
     plan: &Arc<Plan>,
     apply: Apply,
-    is_local: bool,
-) -> Result<bool, Error> {
+    starts: Option<Vec<u32>>,
+) -> Result<Left, Error> {
     let is_cycle = run.options.mode == Mode::Cycle || apply == Apply::All;
     let sequence = run.next_sequence();
-    let starts = Starts::new(&run.graph.store, plan.start_types(), run.options);
+    let starts = Starts::new(&run.graph.store, plan.start_types(), starts, run.options);
     let before = run.outcome.rewrites;
     let shared = Arc::new(Shared {
         starts,
@@ -145,7 +165,8 @@ pub(crate) fn pass(
         plan: plan.clone(),
         options: run.options.clone(),
         sequence,
-        is_local,
+        is_local: run.is_local(rule),
+        changes: run.graph.space.changes.part(),
         rewrites: AtomicU64::new(before),
         end: AtomicBool::new(false),
         exclusive: Mutex::new(()),
@@ -156,6 +177,7 @@ pub(crate) fn pass(
     run.graph.store = shared.store;
     let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
     let (mut fault, mut suspect, mut lost) = (None, None, None);
+    let mut left = Left::default();
     for done in results {
         let done = match done {
             Ok(done) => done,
@@ -169,6 +191,8 @@ pub(crate) fn pass(
         found.extend(done.found);
         entries.extend(done.entries);
         conflicts += done.conflicts;
+        run.outcome.searches += done.searches;
+        left.starts.extend(done.left);
         fault = fault.or(done.fault);
         suspect = suspect.or(done.suspect);
     }
@@ -186,10 +210,11 @@ pub(crate) fn pass(
     if let Some(fault) = fault.or_else(|| suspect.clone().filter(|_| is_unchanged)) {
         return Err(evaluation(rule, fault));
     }
-    match is_cycle {
-        true => Ok(run.apply_found(rule, plan, found)? && conflicts == 0),
-        false => Ok(is_unchanged && conflicts == 0),
+    if is_cycle {
+        // The searches avoided the nodes of the matches that were found.
+        left.is_partial = !run.apply_found(rule, plan, found)? || conflicts > 0;
     }
+    Ok(left)
 }
 
 /// Runs a function on each of some tasks, with the index of the task, and returns their results.
@@ -253,7 +278,7 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
         set: LockSet::default(),
         rewriter: Rewriter::default(),
         taken: Vec::new(),
-        done: Done::default(),
+        done: Done { space: Space::recording(shared.changes.part()), ..Done::default() },
     };
     while let Some(portion) = shared.starts.take(task) {
         for index in portion {
@@ -263,11 +288,14 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
                 if shared.is_over() {
                     break;
                 }
+                if refused > REFUSED_MAX {
+                    worker.done.left.push(start);
+                    break;
+                }
                 match worker.rewrite_at(&matcher, start) {
                     Attempt::Rewritten => {}
-                    // Conflicts lead to another pass, which searches at this start again.
-                    Attempt::Refused if refused < REFUSED_MAX => refused += 1,
-                    Attempt::Refused | Attempt::None => break,
+                    Attempt::Refused => refused += 1,
+                    Attempt::None => break,
                 }
             }
         }
@@ -343,8 +371,10 @@ impl Worker<'_> {
             }
             ControlFlow::Break(())
         });
+        self.done.searches += 1;
         if let Some(fault) = matcher.take_fault() {
             self.done.suspect.get_or_insert(fault);
+            self.done.left.push(start);
         }
         attempt
     }

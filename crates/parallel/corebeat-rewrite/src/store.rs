@@ -98,8 +98,8 @@ pub(crate) struct Store {
     spare: Mutex<Spare>,
     /// By node, for parallel runs.
     pub(crate) locks: Array<LockWord>,
-    /// Whether changes are recorded, for live queries.
-    pub(crate) is_recorded: bool,
+    /// How often nodes have moved in the lists of the nodes of their types.
+    pub(crate) moves: u64,
 }
 
 /// Numbers and words that threads took and did not use.
@@ -157,6 +157,11 @@ fn entries(words: &Array<AtomicU64, true>, handle: u32) -> &[AtomicU64] {
 }
 
 impl Space {
+    /// An empty space that adds changes to a set.
+    pub(crate) fn recording(changes: Changes) -> Space {
+        Space { changes, ..Space::default() }
+    }
+
     /// Keeps the words of a list for later lists of this class.
     #[inline]
     fn free_list(&mut self, class: usize, handle: u32) {
@@ -308,12 +313,13 @@ impl Store {
         self.node_types.make(node).store(of.0 + 1, Relaxed);
         space.unlisted.push(node);
         count(&mut space.node_counts, of.0, 1);
-        self.record(space, node, Fact::Type);
+        self.record(space, node, Fact::Type(of));
     }
 
     pub(crate) fn retype_node(&self, space: &mut Space, node: u32, of: NodeType) {
         if let Some(old) = self.node_type(node).filter(|old| *old != of) {
             count(&mut space.node_counts, old.0, -1);
+            self.record(space, node, Fact::Type(old));
             self.create_node(space, node, of);
         }
     }
@@ -325,7 +331,7 @@ impl Store {
         self.node_columns.iter().for_each(|column| column.set(node, Scalar::Null));
         space.free_nodes.push(node);
         count(&mut space.node_counts, of.0, -1);
-        self.record(space, node, Fact::Type);
+        self.record(space, node, Fact::Type(of));
     }
 
     pub(crate) fn create_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) -> u32 {
@@ -376,7 +382,7 @@ impl Store {
 
     #[inline]
     fn record(&self, space: &mut Space, node: u32, fact: Fact) {
-        if self.is_recorded {
+        if space.changes.is_recording() {
             space.changes.push(node, fact);
         }
     }
@@ -419,6 +425,7 @@ impl Store {
                     self.node_places.make(*node).store(index, Relaxed);
                 }
                 members.len = valid.len() as u32;
+                self.moves += 1;
             }
             members.list.make(members.len).store(node, Relaxed);
             self.node_places.make(node).store(members.len, Relaxed);
@@ -625,7 +632,8 @@ mod tests {
             store.delete_edge(space, edge);
             assert!(lists(&store).iter().all(Vec::is_empty));
         }
-        (0..3).for_each(|_| drop(store.create_edge(space, of, 0, 1)));
+        let edges = [(); 3].map(|()| store.create_edge(space, of, 0, 1));
+        assert_eq!(edges, [0, 1, 2]);
         assert_eq!((lists(&store), words(space)), ([vec![0, 1, 2], vec![0, 1, 2]], 2 + 2 * 4));
         store.delete_edge(space, 0);
         assert_eq!(lists(&store), [vec![2, 1], vec![2, 1]]);
