@@ -7,6 +7,9 @@
 //!
 //! A pass reads a graph that changes. A task may read a list of edges while another task moves its
 //! entries, and miss a match: the changes of the pass lead back to its start.
+//!
+//! A task rewrites at most [`REWRITES_MAX`] matches at a start. Then this start and all new nodes
+//! are starts of the next pass, so that all tasks share the matches that one start leads to.
 
 use crate::agenda::Left;
 use crate::change::Changes;
@@ -130,6 +133,9 @@ struct Shared {
 /// How often a start is searched again because another task has locked or changed the match.
 pub(crate) const REFUSED_MAX: u32 = 8;
 
+/// Largest number of rewrites at one start in one pass.
+const REWRITES_MAX: u32 = 64;
+
 /// The results of a task.
 #[derive(Default)]
 struct Done {
@@ -140,6 +146,8 @@ struct Done {
     searches: u64,
     /// Starts at which the search ended early.
     left: Vec<u32>,
+    /// Whether a start has had [`REWRITES_MAX`] rewrites.
+    has_more: bool,
     fault: Option<String>,
     /// A fault of a search without locks. It is real if no thread changed the graph meanwhile.
     suspect: Option<String>,
@@ -177,7 +185,7 @@ pub(crate) fn pass(
     run.graph.store = shared.store;
     let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
     let (mut fault, mut suspect, mut lost) = (None, None, None);
-    let mut left = Left::default();
+    let (mut left, mut has_more) = (Left::default(), false);
     for done in results {
         let done = match done {
             Ok(done) => done,
@@ -193,8 +201,12 @@ pub(crate) fn pass(
         conflicts += done.conflicts;
         run.outcome.searches += done.searches;
         left.starts.extend(done.left);
+        has_more |= done.has_more;
         fault = fault.or(done.fault);
         suspect = suspect.or(done.suspect);
+    }
+    if has_more {
+        left.starts.extend(&run.graph.space.unlisted);
     }
     run.graph.store.settle(&mut run.graph.space);
     run.outcome.conflicts += conflicts;
@@ -282,18 +294,20 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
     };
     while let Some(portion) = shared.starts.take(task) {
         for index in portion {
-            let mut refused = 0;
+            let (mut rewritten, mut refused) = (0, 0);
             // The number of a deleted start may belong to a new node, so it is read again.
             while let Some(start) = shared.starts.node(store, index) {
                 if shared.is_over() {
                     break;
                 }
-                if refused > REFUSED_MAX {
+                let has_more = rewritten == REWRITES_MAX;
+                if has_more || refused > REFUSED_MAX {
+                    worker.done.has_more |= has_more;
                     worker.done.left.push(start);
                     break;
                 }
                 match worker.rewrite_at(&matcher, start) {
-                    Attempt::Rewritten => {}
+                    Attempt::Rewritten => rewritten += 1,
                     Attempt::Refused => refused += 1,
                     Attempt::None => break,
                 }

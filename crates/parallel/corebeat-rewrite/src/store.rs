@@ -120,7 +120,7 @@ pub(crate) struct Space {
     words: Range<u32>,
     free_lists: Vec<Vec<u32>>,
     /// Nodes with a new type, which `members` lacks.
-    unlisted: Vec<u32>,
+    pub(crate) unlisted: Vec<u32>,
     pub(crate) changes: Changes,
     /// Changes of the numbers of nodes and edges, by type.
     pub(crate) node_counts: Vec<i64>,
