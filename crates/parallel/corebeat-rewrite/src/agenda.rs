@@ -22,7 +22,7 @@ const SHARE: u32 = 4;
 /// Number of changes that are always followed.
 const CHANGES_MIN: usize = 64;
 
-/// What a pass leaves to the next one.
+/// The rest that a pass leaves to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     /// The starts at which the search ended early.

@@ -153,8 +153,9 @@ pub(crate) fn compile(
     Ok(rule)
 }
 
-/// Matched elements are set while they exist. Edges are deleted before edges are created, which take
-/// their numbers and their room in lists. Nodes are deleted last, with all edges that they have.
+/// Matched elements are set while they exist. Edges are deleted before edges are created, which
+/// take their numbers and their room in lists. Nodes are deleted last, with all edges that they
+/// have.
 fn order(changes: &mut [Change]) {
     let created: Vec<Slot> = changes.iter().filter_map(Change::created).collect();
     changes.sort_by_key(|change| match change {

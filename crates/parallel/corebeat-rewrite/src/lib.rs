@@ -60,9 +60,9 @@
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
 //!   that completes a match rewrites at once, while other tasks match.
-//! - An exhaustive run searches at all starts, and then only around the changes of each pass, unless
-//!   there are very many (module `agenda`). So does a [`LiveQuery`], which keeps its results. The
-//!   module `affected` proves that no affected start is missed.
+//! - An exhaustive run searches at all starts, and then only around the changes of each pass,
+//!   unless there are very many (module `agenda`). So does a [`LiveQuery`], which keeps its
+//!   results. The module `affected` proves that no affected start is missed.
 //! - The locks are optimistic: a search takes none. A task locks all nodes of a complete match or
 //!   none, and checks the match again. The module `lock` has the protocol and the table of its
 //!   memory orderings.

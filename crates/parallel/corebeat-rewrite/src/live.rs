@@ -5,8 +5,9 @@
 //!                        --> search again at these --> their rows and groups are replaced
 //! ```
 //!
-//! The module [`crate::affected`] proves that no affected start is missed. A new node type may change
-//! what the steps of a plan admit: then a new plan is computed, and the query is evaluated anew.
+//! The module [`crate::affected`] proves that no affected start is missed. A new node type may
+//! change what the steps of a plan admit: then a new plan is computed, and the query is evaluated
+//! anew.
 
 use crate::affected::Affected;
 use crate::aggregate::Accumulator;

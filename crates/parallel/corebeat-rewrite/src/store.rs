@@ -467,16 +467,16 @@ impl Store {
     /// Returns the handle of a new list with one entry.
     #[inline]
     fn single(&self, space: &mut Space, entry: u64) -> u32 {
-        let handle = self.list_of(space, SINGLE_CLASS);
-        self.words.rest(handle - 1)[0].store(entry, Relaxed);
+        let free = space.free_lists.get_mut(SINGLE_CLASS).and_then(Vec::pop);
+        let handle = free.unwrap_or_else(|| {
+            if space.words.is_empty() {
+                space.words = self.more_words();
+            }
+            space.words.start += 1;
+            space.words.start
+        });
+        self.words.make(handle - 1).store(entry, Relaxed);
         handle | SINGLE
-    }
-
-    /// Returns the handle of a list of a class, whose words are not initialised.
-    #[inline]
-    fn list_of(&self, space: &mut Space, class: usize) -> u32 {
-        let free = space.free_lists.get_mut(class).and_then(Vec::pop);
-        free.unwrap_or_else(|| self.new_list(space, class_size(class)))
     }
 
     /// Returns the handle of a list of `size` words, which are not initialised.
@@ -552,7 +552,8 @@ impl Store {
         let len = all.len() as u32;
         // Half as much again, and at least one entry more.
         let class = class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS);
-        let new = self.list_of(space, class);
+        let free = space.free_lists.get_mut(class).and_then(Vec::pop);
+        let new = free.unwrap_or_else(|| self.new_list(space, class_size(class)));
         let words = self.words.rest(new - 1);
         for (new, old) in words[1..].iter().zip(all) {
             new.store(old.load(Relaxed), Relaxed);
