@@ -78,7 +78,8 @@
 //!    replayed on the original graph, finds each match at its turn and gives an isomorphic graph
 //!    (`parallel_runs_equal_their_replay`, `deterministic_parallel_runs_equal_their_replay`).
 //! 4. A run that ends without a limit leaves no match (the same tests;
-//!    `passes_search_around_changes_of_each_kind`, with planted faults).
+//!    `passes_search_around_changes_of_each_kind`, with planted faults;
+//!    `refused_starts_are_searched_in_the_next_pass`).
 //! 5. Two tasks never change the same node, and no task reads a locked node that another task
 //!    changes (`loom_locks_exclude_writers`, `loom_readers_end_before_a_writer_begins`; planted
 //!    faults in `loom_lock_faults_are_detected`).

@@ -484,3 +484,27 @@ impl Worker<'_> {
         self.shared.end.store(true, Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::lock::Locks;
+    use crate::{Apply, Control, Graph, Options, parse_rules, run};
+    use std::collections::HashMap;
+
+    /// A match that a pass cannot lock is found by the next one, also if nothing has changed.
+    #[test]
+    fn refused_starts_are_searched_in_the_next_pass() {
+        let mut graph = Graph::new();
+        let text = "CREATE (:A {x: 1}); MATCH (a:A) WHERE a.x = 1 SET a.x = 2";
+        let rules = parse_rules("rules", text, &HashMap::new(), &mut graph).unwrap();
+        let options = Options { force_tasks: true, ..Options::default() };
+        run(&mut graph, &rules, &Control::Rule(0, Apply::One), &options).unwrap();
+        // Locked under the number of the next pass, and free under that of the pass after it.
+        let locks = Locks { words: &graph.store.locks, sequence: graph.sequence + 1 };
+        assert!(locks.try_lock(0, true));
+        let control = Control::Rule(1, Apply::Exhaustively);
+        let outcome = run(&mut graph, &rules, &control, &options).unwrap();
+        assert!(outcome.conflicts > 0 && outcome.passes > 1, "{outcome:?}");
+        assert_eq!(outcome.rewrites, 1);
+    }
+}
