@@ -153,14 +153,18 @@ pub(crate) fn compile(
     Ok(rule)
 }
 
-/// Edges are deleted before nodes, and everything else happens before.
+/// Matched elements are set while they exist. Edges are deleted before edges are created, which
+/// take their numbers and their room in lists. Nodes are deleted last, with all edges that they
+/// have.
 fn order(changes: &mut [Change]) {
+    let created: Vec<Slot> = changes.iter().filter_map(Change::created).collect();
     changes.sort_by_key(|change| match change {
-        Change::CreateNode { .. } => 0,
-        Change::CreateEdge { .. } => 1,
-        Change::Set { .. } | Change::Retype { .. } => 2,
-        Change::DeleteEdge { .. } => 3,
-        Change::DeleteNode { .. } => 4,
+        Change::Set { slot, .. } if !created.contains(slot) => 0,
+        Change::DeleteEdge { .. } => 1,
+        Change::CreateNode { .. } => 2,
+        Change::CreateEdge { .. } => 3,
+        Change::Set { .. } | Change::Retype { .. } => 4,
+        Change::DeleteNode { .. } => 5,
     });
 }
 

@@ -60,8 +60,9 @@
 //!   [threads](Options::threads), tasks take starting nodes from a counter. In [`Mode::Cycle`], all
 //!   tasks match and then one thread rewrites, as in the paper; in [`Mode::Immediate`], the task
 //!   that completes a match rewrites at once, while other tasks match.
-//! - A [`LiveQuery`] keeps its results, and searches only around changes to update them. The module
-//!   `live` proves that no affected start is missed.
+//! - An exhaustive run searches at all starts, and then only around the changes of each pass,
+//!   unless there are very many (module `agenda`). So does a [`LiveQuery`], which keeps its
+//!   results. The module `affected` proves that no affected start is missed.
 //! - The locks are optimistic: a search takes none. A task locks all nodes of a complete match or
 //!   none, and checks the match again. The module `lock` has the protocol and the table of its
 //!   memory orderings.
@@ -76,7 +77,9 @@
 //! 3. Every parallel run corresponds to a sequential order of its rewrites: the [`Log`] of the run,
 //!    replayed on the original graph, finds each match at its turn and gives an isomorphic graph
 //!    (`parallel_runs_equal_their_replay`, `deterministic_parallel_runs_equal_their_replay`).
-//! 4. A run that ends without a limit leaves no match (the same tests).
+//! 4. A run that ends without a limit leaves no match (the same tests;
+//!    `passes_search_around_changes_of_each_kind`, with planted faults;
+//!    `refused_starts_are_searched_in_the_next_pass`).
 //! 5. Two tasks never change the same node, and no task reads a locked node that another task
 //!    changes (`loom_locks_exclude_writers`, `loom_readers_end_before_a_writer_begins`; planted
 //!    faults in `loom_lock_faults_are_detected`).
@@ -97,8 +100,8 @@
 //!
 //! # Memory
 //!
-//! An edge takes 18 bytes, and 8 bytes in each of two lists; a list has 8 bytes of its own and,
-//! once it has grown, up to half as much room again. [`Graph::compact`] removes that room. A node
+//! An edge takes 18 bytes, and 8 bytes in each of two lists; a list that had several edges has 8
+//! bytes of its own and up to half as much room again. [`Graph::compact`] removes that room. A node
 //! takes 10 bytes, 8 bytes for each type of its edges, and 8 bytes for its lock once a run has used
 //! locks. The words of a graph keep their type and their address until the graph is dropped. A task
 //! that reads an outdated word reads a number that the check under the locks rejects, and never
@@ -119,10 +122,11 @@
 //! and stay until the graph is dropped. A node has one type. A rule whose facts the locks of its
 //! nodes do not cover (paths, conditions on neighbours in `NOT`, optional parts) is matched in
 //! parallel, and its rewrites take turns. A run with several threads must not be started inside a
-//! task of LPEL. An exhaustive run searches all starts again until a pass finds nothing; it does
-//! not search only around changes. Each update of a live query whose pattern is not connected
-//! evaluates the query anew.
+//! task of LPEL. If a change affects a part of a pattern that no edge connects with the start, a
+//! live query is evaluated anew, and an exhaustive run searches at all starts.
 
+mod affected;
+mod agenda;
 mod aggregate;
 mod array;
 mod builder;

@@ -5,44 +5,32 @@
 //!                        --> search again at these --> their rows and groups are replaced
 //! ```
 //!
-//! # Which starts a change can affect
-//!
-//! A search at a start is a function of the facts that it reads: types and attributes of nodes that
-//! it binds to slots, and the lists of edges that it follows from these. Compare the search on the
-//! graph before some changes with the search after them. If the results differ, there is a first
-//! read with another value. All reads before it have the same values in both graphs, so both
-//! searches make this read, at the same node and for the same slot. The steps that led from the
-//! start to the node read lists and types that are the same in both graphs: they lead there in the
-//! changed graph. So [`Affected`] follows the steps of the plan backwards, in the changed graph,
-//! from each node with a changed fact and each slot whose steps read this fact. No copy of the
-//! graph before the changes is needed. The attributes of an edge belong to the lists of its ends.
-//!
-//! The argument requires that a search reaches all nodes from its start. A plan with a second scan
-//! does not: such a query is evaluated anew. A new node type may change what a plan's steps admit:
-//! then a new plan is computed, and the query is evaluated anew, too.
+//! The module [`crate::affected`] proves that no affected start is missed. A new node type may
+//! change what the steps of a plan admit: then a new plan is computed, and the query is evaluated
+//! anew.
 
+use crate::affected::Affected;
 use crate::aggregate::Accumulator;
-use crate::change::{Change, Fact};
+use crate::change::CHANGES_MAX;
 use crate::error::Error;
-use crate::expression::{Expression, Fault};
+use crate::expression::Fault;
 use crate::graph::Graph;
 use crate::log::evaluation;
 use crate::matcher::{Ends, Matcher};
-use crate::plan::{Lists, Plan, Step};
+use crate::plan::Plan;
 use crate::query::{Elements, Found, Group, GroupKey, Place, Projection, Row, Table, output_of};
-use crate::rule::{ElementKind, Output, Rule, Slot};
-use crate::store::Store;
+use crate::rule::{Output, Rule};
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A query whose results are kept, and updated after changes of the graph.
 ///
 /// An update searches only at the starting nodes from which the search can reach a change, along
 /// the edges of the pattern. Its time depends on these, and not on the size of the graph. Some
-/// updates evaluate the query anew: if the pattern is not connected, if the graph has doubled or
-/// halved, if it has new node types, or after about a million changes.
+/// updates evaluate the query anew: if a change affects a part of the pattern that no edge connects
+/// with the rest, if the graph has doubled or halved, if it has new node types, or after about a
+/// million changes.
 ///
 /// All changes of the graph count, also those by rules. The results stay as they are until
 /// [`LiveQuery::update`]. Several live queries may read one graph; a graph without live queries
@@ -103,12 +91,14 @@ impl LiveQuery {
     /// update evaluates the query anew.
     pub fn update(&mut self, graph: &mut Graph) -> Result<(), Error> {
         graph.store.fit_to_schema();
-        let changes = graph.take_changes(&mut self.token);
+        let changes = graph.take_changes(&mut self.token, CHANGES_MAX);
         let plan = self.plan.take().filter(|plan| plan.fits(graph));
-        let (plan, result) = match (changes, plan) {
-            (Some(changes), Some(plan)) if changes.is_empty() => (plan, Ok(())),
-            (Some(changes), Some(plan)) if plan.is_connected() => {
-                let starts = Affected::new(&graph.store, &self.rule, &plan).starts(&changes);
+        let starts = changes.zip(plan.as_ref()).and_then(|(changes, plan)| {
+            Affected::new(&graph.store, &self.rule, plan).starts(&changes, usize::MAX)
+        });
+        let (plan, result) = match (starts, plan) {
+            (Some(starts), Some(plan)) if starts.is_empty() => (plan, Ok(())),
+            (Some(starts), Some(plan)) => {
                 let result = self.search(graph, &plan, starts.into_iter());
                 (plan, result)
             }
@@ -156,14 +146,10 @@ impl LiveQuery {
         let filters = Ends::of(plan);
         let matcher = Matcher::new(&graph.store, &self.rule, plan).filtered(&filters);
         let projection = Projection::new(&matcher, &self.output, true);
-        let is_start = |node: &u32| {
-            let of = graph.store.node_type(*node);
-            of.is_some_and(|of| plan.start_types().contains(&of))
-        };
         let no_start = (!self.rule.has_pattern()).then_some(None);
         for start in starts.map(Some).chain(no_start) {
             let mut found = Found::default();
-            if start.is_none_or(|start| is_start(&start)) {
+            if start.is_none_or(|start| plan.is_start(&graph.store, start)) {
                 projection.search(start, &mut found);
                 self.searches += 1;
             }
@@ -294,118 +280,5 @@ impl Total {
     fn new(projection: &Projection) -> Total {
         let aggregates = projection.no_aggregates();
         Total { aggregates, firsts: BTreeSet::new(), place: None }
-    }
-}
-
-/// Finds the starts that changes can affect: see the module.
-struct Affected<'a> {
-    store: &'a Store,
-    rule: &'a Rule,
-    plan: &'a Plan,
-    /// The slots of nodes.
-    nodes: Vec<Slot>,
-    /// The slots whose steps or conditions read a fact of their node.
-    reads: HashMap<Fact, Vec<Slot>>,
-}
-
-impl<'a> Affected<'a> {
-    fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Affected<'a> {
-        let nodes = rule.parts().flat_map(|part| &part.nodes).map(|node| node.slot);
-        let mut reads = HashMap::<Fact, Vec<Slot>>::new();
-        let mut add = |fact, slot| reads.entry(fact).or_default().push(slot);
-        for step in plan.backwards() {
-            let (Step::Extend { from, lists, .. }
-            | Step::Join { from, lists, .. }
-            | Step::Path { from, lists, .. }) = step
-            else {
-                continue;
-            };
-            // A join may read the list of its other end; the edges between both are in this one.
-            lists.iter().for_each(|(of, direction)| add(Fact::List(*of, *direction), *from));
-        }
-        rule.visit_expressions(&mut |inner| {
-            if let Expression::Property(slot, ElementKind::Node, key) = inner {
-                add(Fact::Value(*key), *slot);
-            }
-        });
-        Affected { store, rule, plan, nodes: nodes.collect(), reads }
-    }
-
-    fn starts(&self, changes: &[Change]) -> HashSet<u32> {
-        // By slot, the nodes from which a search can reach a changed fact.
-        let mut reached = vec![HashSet::new(); self.rule.slots.len()];
-        for (node, fact) in changes {
-            let slots = match fact {
-                Fact::Type => Some(&self.nodes),
-                Fact::Value(_) | Fact::List(..) => self.reads.get(fact),
-            };
-            for slot in slots.into_iter().flatten() {
-                reached[usize::from(*slot)].insert(*node);
-            }
-        }
-        for step in self.plan.backwards() {
-            let (from, sources) = match step {
-                Step::Extend { from, to, lists, .. } => {
-                    (*from, self.sources(lists, &reached[usize::from(*to)]))
-                }
-                Step::Path { from, to, is_bound, lists, length, .. } => {
-                    // A path to a bound node reads nothing of that node.
-                    let ends = match is_bound {
-                        true => HashSet::new(),
-                        false => reached[usize::from(*to)].clone(),
-                    };
-                    (*from, self.path_sources(lists, *length, ends, changes))
-                }
-                _ => continue,
-            };
-            let types = self.rule.types_of(from);
-            // The types of these nodes have not changed, or the nodes are reached already.
-            let can_be_bound = |node: &u32| {
-                let of = self.store.node_type(*node);
-                of.is_some_and(|of| types.is_none_or(|types| types.contains(&of)))
-            };
-            reached[usize::from(from)].extend(sources.into_iter().filter(can_be_bound));
-        }
-        match self.plan.main.first().map(|planned| &planned.step) {
-            Some(Step::Scan { slot, .. }) => std::mem::take(&mut reached[usize::from(*slot)]),
-            _ => HashSet::new(),
-        }
-    }
-
-    /// The nodes with an edge in these lists to one of some nodes.
-    fn sources(&self, lists: &Lists, nodes: &HashSet<u32>) -> HashSet<u32> {
-        let mut sources = HashSet::new();
-        for node in nodes {
-            for (of, direction) in lists {
-                let list = self.store.list(*of, direction.reversed(), *node);
-                sources.extend(list.iter().map(|entry| entry.load(Relaxed) as u32));
-            }
-        }
-        sources
-    }
-
-    /// The nodes with a path to one of the ends, or to a node inside whose list of edges has
-    /// changed.
-    fn path_sources(
-        &self,
-        lists: &Lists,
-        (least, most): (u32, u32),
-        ends: HashSet<u32>,
-        changes: &[Change],
-    ) -> HashSet<u32> {
-        let mut sources = if least == 0 { ends.clone() } else { HashSet::new() };
-        let mut frontier = ends;
-        let is_inside = |fact: &Fact| matches!(fact, Fact::List(of, direction) if lists.contains(&(*of, *direction)));
-        frontier.extend(changes.iter().filter(|(_, fact)| is_inside(fact)).map(|(node, _)| *node));
-        let mut seen = HashSet::new();
-        for _ in 0..most {
-            frontier = self.sources(lists, &frontier);
-            frontier.retain(|node| seen.insert(*node));
-            if frontier.is_empty() {
-                break;
-            }
-        }
-        sources.extend(seen);
-        sources
     }
 }

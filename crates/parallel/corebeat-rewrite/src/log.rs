@@ -56,7 +56,8 @@ impl Log {
             let (rule, plan) = (&self.rules[entry.rule], &plans[entry.rule]);
             let matcher = Matcher::new(&graph.store, rule, plan);
             let mut binding = [NONE; ELEMENTS_MAX];
-            let created = created(rule);
+            let created = rule.changes.iter().filter_map(Change::created).map(usize::from);
+            let created: Vec<usize> = created.collect();
             for (slot, element) in entry.elements.iter().enumerate() {
                 if *element != NONE && !created.contains(&slot) {
                     let map = replay.map(rule.slots[slot].1);
@@ -87,17 +88,6 @@ impl Log {
         self.entries.extend(entries);
         self.entries[first..].sort_by_key(|entry| entry.order);
     }
-}
-
-/// The slots of the elements that a rule creates.
-fn created(rule: &Rule) -> Vec<usize> {
-    let slot = |change: &Change| match change {
-        Change::CreateNode { slot, .. } | Change::CreateEdge { slot, .. } => {
-            Some(usize::from(*slot))
-        }
-        _ => None,
-    };
-    rule.changes.iter().filter_map(slot).collect()
 }
 
 impl Replay {

@@ -6,9 +6,13 @@
 //! ```
 //!
 //! A pass reads a graph that changes. A task may read a list of edges while another task moves its
-//! entries, and miss a match: so a run is complete only after a pass without rewrites and without
-//! conflicts, which reads a graph that does not change.
+//! entries, and miss a match: the changes of the pass lead back to its start.
+//!
+//! A task rewrites at most [`REWRITES_MAX`] matches at a start. Then this start and all new nodes
+//! are starts of the next pass, so that all tasks share the matches that one start leads to.
 
+use crate::agenda::Left;
+use crate::change::Changes;
 use crate::error::Error;
 use crate::lock::{LockSet, Locks};
 use crate::log::{Entry, evaluation};
@@ -43,8 +47,10 @@ pub(crate) fn runtime(options: &Options) -> Result<Runtime, Error> {
     builder.build().map_err(|e| Error::Parallel { why: e.to_string() })
 }
 
-/// The starts of a pass: nodes of these types, by index in the lists of their types.
+/// The starts of a pass: those of a list, or nodes of these types, by index in the lists of their
+/// types.
 pub(crate) struct Starts {
+    list: Option<Vec<u32>>,
     types: Vec<(NodeType, u32)>,
     total: u32,
     chunk: u32,
@@ -53,12 +59,18 @@ pub(crate) struct Starts {
 }
 
 impl Starts {
-    pub(crate) fn new(store: &Store, types: &[NodeType], options: &Options) -> Starts {
+    pub(crate) fn new(
+        store: &Store,
+        types: &[NodeType],
+        list: Option<Vec<u32>>,
+        options: &Options,
+    ) -> Starts {
         let types: Vec<_> = types.iter().map(|of| (*of, store.member_limit(*of))).collect();
-        let total = types.iter().map(|(_, count)| count).sum::<u32>();
+        let all = types.iter().map(|(_, count)| count).sum::<u32>();
+        let total = list.as_ref().map_or(all, |list| list.len() as u32);
         let chunk = (total / (options.threads.max(1) as u32 * PORTIONS)).clamp(1, CHUNK_MAX);
         let workers = options.workers.clone();
-        Starts { types, total, chunk, next: AtomicU32::new(0), workers }
+        Starts { list, types, total, chunk, next: AtomicU32::new(0), workers }
     }
 
     /// Takes the next portion, unless more tasks than [`Options::workers`] work. The first task
@@ -81,6 +93,12 @@ impl Starts {
     }
 
     pub(crate) fn node(&self, store: &Store, mut index: u32) -> Option<u32> {
+        if let Some(list) = &self.list {
+            // The node may have been deleted, or have another type.
+            let node = list[index as usize];
+            let of = store.node_type(node)?;
+            return self.types.iter().any(|(own, _)| *own == of).then_some(node);
+        }
         for (of, count) in &self.types {
             if index < *count {
                 return store.member(*of, index);
@@ -102,6 +120,8 @@ struct Shared {
     starts: Starts,
     sequence: u32,
     is_local: bool,
+    /// An empty set, which states how tasks record changes.
+    changes: Changes,
     /// Number of rewrites of the run.
     rewrites: AtomicU64,
     /// Ends the pass after a fault or at the limit.
@@ -113,6 +133,9 @@ struct Shared {
 /// How often a start is searched again because another task has locked or changed the match.
 pub(crate) const REFUSED_MAX: u32 = 8;
 
+/// Largest number of rewrites at one start in one pass.
+const REWRITES_MAX: u32 = 64;
+
 /// The results of a task.
 #[derive(Default)]
 struct Done {
@@ -120,22 +143,27 @@ struct Done {
     entries: Vec<Entry>,
     found: Vec<Box<[u32]>>,
     conflicts: u64,
+    searches: u64,
+    /// Starts at which the search ended early.
+    left: Vec<u32>,
+    /// Whether a start has had [`REWRITES_MAX`] rewrites.
+    has_more: bool,
     fault: Option<String>,
     /// A fault of a search without locks. It is real if no thread changed the graph meanwhile.
     suspect: Option<String>,
 }
 
-/// Runs one pass with all tasks. Returns whether no match is left.
+/// Runs one pass with all tasks, at some starts or at all.
 pub(crate) fn pass(
     run: &mut Run,
     rule: &Rule,
     plan: &Arc<Plan>,
     apply: Apply,
-    is_local: bool,
-) -> Result<bool, Error> {
+    starts: Option<Vec<u32>>,
+) -> Result<Left, Error> {
     let is_cycle = run.options.mode == Mode::Cycle || apply == Apply::All;
     let sequence = run.next_sequence();
-    let starts = Starts::new(&run.graph.store, plan.start_types(), run.options);
+    let starts = Starts::new(&run.graph.store, plan.start_types(), starts, run.options);
     let before = run.outcome.rewrites;
     let shared = Arc::new(Shared {
         starts,
@@ -145,7 +173,8 @@ pub(crate) fn pass(
         plan: plan.clone(),
         options: run.options.clone(),
         sequence,
-        is_local,
+        is_local: run.is_local(rule),
+        changes: run.graph.space.changes.part(),
         rewrites: AtomicU64::new(before),
         end: AtomicBool::new(false),
         exclusive: Mutex::new(()),
@@ -156,6 +185,7 @@ pub(crate) fn pass(
     run.graph.store = shared.store;
     let (mut found, mut entries, mut conflicts) = (Vec::new(), Vec::new(), 0);
     let (mut fault, mut suspect, mut lost) = (None, None, None);
+    let (mut left, mut has_more) = (Left::default(), false);
     for done in results {
         let done = match done {
             Ok(done) => done,
@@ -169,8 +199,14 @@ pub(crate) fn pass(
         found.extend(done.found);
         entries.extend(done.entries);
         conflicts += done.conflicts;
+        run.outcome.searches += done.searches;
+        left.starts.extend(done.left);
+        has_more |= done.has_more;
         fault = fault.or(done.fault);
         suspect = suspect.or(done.suspect);
+    }
+    if has_more {
+        left.starts.extend(&run.graph.space.unlisted);
     }
     run.graph.store.settle(&mut run.graph.space);
     run.outcome.conflicts += conflicts;
@@ -186,10 +222,11 @@ pub(crate) fn pass(
     if let Some(fault) = fault.or_else(|| suspect.clone().filter(|_| is_unchanged)) {
         return Err(evaluation(rule, fault));
     }
-    match is_cycle {
-        true => Ok(run.apply_found(rule, plan, found)? && conflicts == 0),
-        false => Ok(is_unchanged && conflicts == 0),
+    if is_cycle {
+        // The searches avoided the nodes of the matches that were found.
+        left.is_partial = !run.apply_found(rule, plan, found)? || conflicts > 0;
     }
+    Ok(left)
 }
 
 /// Runs a function on each of some tasks, with the index of the task, and returns their results.
@@ -253,21 +290,26 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
         set: LockSet::default(),
         rewriter: Rewriter::default(),
         taken: Vec::new(),
-        done: Done::default(),
+        done: Done { space: Space::recording(shared.changes.part()), ..Done::default() },
     };
     while let Some(portion) = shared.starts.take(task) {
         for index in portion {
-            let mut refused = 0;
+            let (mut rewritten, mut refused) = (0, 0);
             // The number of a deleted start may belong to a new node, so it is read again.
             while let Some(start) = shared.starts.node(store, index) {
                 if shared.is_over() {
                     break;
                 }
+                let has_more = rewritten == REWRITES_MAX;
+                if has_more || refused > REFUSED_MAX {
+                    worker.done.has_more |= has_more;
+                    worker.done.left.push(start);
+                    break;
+                }
                 match worker.rewrite_at(&matcher, start) {
-                    Attempt::Rewritten => {}
-                    // Conflicts lead to another pass, which searches at this start again.
-                    Attempt::Refused if refused < REFUSED_MAX => refused += 1,
-                    Attempt::Refused | Attempt::None => break,
+                    Attempt::Rewritten => rewritten += 1,
+                    Attempt::Refused => refused += 1,
+                    Attempt::None => break,
                 }
             }
         }
@@ -343,8 +385,10 @@ impl Worker<'_> {
             }
             ControlFlow::Break(())
         });
+        self.done.searches += 1;
         if let Some(fault) = matcher.take_fault() {
             self.done.suspect.get_or_insert(fault);
+            self.done.left.push(start);
         }
         attempt
     }
@@ -438,5 +482,29 @@ impl Worker<'_> {
         self.done.fault.get_or_insert(fault);
         // Relaxed: the flag publishes no data.
         self.shared.end.store(true, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::lock::Locks;
+    use crate::{Apply, Control, Graph, Options, parse_rules, run};
+    use std::collections::HashMap;
+
+    /// A match that a pass cannot lock is found by the next one, also if nothing has changed.
+    #[test]
+    fn refused_starts_are_searched_in_the_next_pass() {
+        let mut graph = Graph::new();
+        let text = "CREATE (:A {x: 1}); MATCH (a:A) WHERE a.x = 1 SET a.x = 2";
+        let rules = parse_rules("rules", text, &HashMap::new(), &mut graph).unwrap();
+        let options = Options { force_tasks: true, ..Options::default() };
+        run(&mut graph, &rules, &Control::Rule(0, Apply::One), &options).unwrap();
+        // Locked under the number of the next pass, and free under that of the pass after it.
+        let locks = Locks { words: &graph.store.locks, sequence: graph.sequence + 1 };
+        assert!(locks.try_lock(0, true));
+        let control = Control::Rule(1, Apply::Exhaustively);
+        let outcome = run(&mut graph, &rules, &control, &options).unwrap();
+        assert!(outcome.conflicts > 0 && outcome.passes > 1, "{outcome:?}");
+        assert_eq!(outcome.rewrites, 1);
     }
 }

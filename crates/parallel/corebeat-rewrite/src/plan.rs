@@ -12,7 +12,7 @@ use crate::matcher::Matcher;
 use crate::rule::{Binding, ELEMENTS_MAX, EdgeSlot, Matching, NONE, NodeSlot, Part, Rule, Slot};
 use crate::schema::{EdgeType, NodeType};
 use crate::statistics::Statistics;
-use crate::store::Direction;
+use crate::store::{Direction, Store};
 use corebeat_cypher::syntax::Operator;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -153,6 +153,16 @@ impl Plan {
         }
     }
 
+    /// Whether a node exists and is a start.
+    pub(crate) fn is_start(&self, store: &Store, node: u32) -> bool {
+        store.node_type(node).is_some_and(|of| self.start_types().contains(&of))
+    }
+
+    /// Number of starts, at most.
+    pub(crate) fn start_limit(&self, store: &Store) -> u32 {
+        self.start_types().iter().map(|of| store.member_limit(*of)).sum()
+    }
+
     /// Computes the plan of a rule for a graph.
     pub(crate) fn new(graph: &Graph, rule: &Rule) -> Plan {
         let planner = Planner { graph, rule, statistics: Statistics::new(graph) };
@@ -184,12 +194,6 @@ impl Plan {
         let optional = self.optional.iter().rev();
         let parts = self.exists.iter().chain(optional).chain([&self.main]);
         parts.flat_map(|steps| steps.iter().rev()).map(|planned| &planned.step)
-    }
-
-    /// Whether a search reaches all nodes from its start.
-    pub(crate) fn is_connected(&self) -> bool {
-        let scans = self.backwards().filter(|step| matches!(step, Step::Scan { .. }));
-        scans.count() == 1 && !self.start_types().is_empty()
     }
 }
 

@@ -119,7 +119,7 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let is_parallel = options.threads > 1 || options.seed.is_some() || options.force_tasks;
     let runtime = if is_parallel { Some(parallel::runtime(options)?) } else { None };
     let plan = Plan::new(graph, rule);
-    let starts = Starts::new(&graph.store, plan.start_types(), options);
+    let starts = Starts::new(&graph.store, plan.start_types(), None, options);
     let store = std::mem::take(&mut graph.store);
     let (rule, options) = (rule.clone(), options.clone());
     let shared = Arc::new(Shared { store, rule, plan, starts, options });

@@ -98,6 +98,16 @@ pub(crate) enum Change {
     DeleteNode { slot: Slot, detach: bool },
 }
 
+impl Change {
+    /// The slot of an element that the change creates.
+    pub(crate) fn created(&self) -> Option<Slot> {
+        match self {
+            Change::CreateNode { slot, .. } | Change::CreateEdge { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
 /// A result of a query: its expression may contain aggregates.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {

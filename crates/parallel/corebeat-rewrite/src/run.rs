@@ -1,5 +1,6 @@
 //! Runs: rules applied to a graph, by one thread or in parallel.
 
+use crate::agenda::{Agenda, Left};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::lock::{LockSet, Locks};
@@ -101,8 +102,11 @@ impl Default for Options {
 pub struct Outcome {
     /// Number of rewrites.
     pub rewrites: u64,
-    /// How often all starting elements were searched.
+    /// Number of passes over starting elements: over all of them, or over those that the changes of
+    /// the pass before can affect.
     pub passes: u64,
+    /// Number of searches at a starting element, in passes that rewrite at once.
+    pub searches: u64,
     /// Number of complete matches that other threads prevented.
     pub conflicts: u64,
     /// Whether the run ended with [`Options::max`] rewrites.
@@ -228,24 +232,39 @@ impl Run<'_> {
             let why = "the rule has no MATCH, so it matches for ever; apply it once".to_owned();
             return Err(Error::Rule { rule: rule.name.clone(), why });
         }
+        if apply == Apply::Exhaustively {
+            let result = self.exhaust(rule);
+            self.graph.end_unused_recording();
+            return result;
+        }
+        let plan = self.graph.plan(rule);
+        match &self.runtime {
+            _ if apply == Apply::One || !rule.has_pattern() => self.one(rule, &plan)?,
+            Some(_) => drop(parallel::pass(self, rule, &plan, apply, None)?),
+            None => self.all(rule, &plan)?,
+        }
+        self.outcome.passes += 1;
+        Ok(())
+    }
+
+    /// Applies a rule until no match is left.
+    fn exhaust(&mut self, rule: &Rule) -> Result<(), Error> {
+        let mut agenda = Agenda::default();
         loop {
             let plan = self.graph.plan(rule);
-            let is_done = match (&self.runtime, apply) {
-                (_, Apply::One) => self.one(rule, &plan)?,
-                _ if !rule.has_pattern() => self.one(rule, &plan)?,
-                (Some(_), _) => parallel::pass(self, rule, &plan, apply, self.is_local(rule))?,
-                (None, Apply::All) => self.all(rule, &plan)?,
-                (None, Apply::Exhaustively) => self.pass(rule, &plan)?,
+            let starts = agenda.begin(self.graph, &plan);
+            let left = match &self.runtime {
+                Some(_) => parallel::pass(self, rule, &plan, Apply::Exhaustively, starts)?,
+                None => self.pass(rule, &plan, starts)?,
             };
             self.outcome.passes += 1;
-            let is_last = apply != Apply::Exhaustively || is_done || self.is_over();
-            if is_last {
+            if self.is_over() || agenda.end(self.graph, rule, &plan, left) {
                 return Ok(());
             }
         }
     }
 
-    fn is_local(&self, rule: &Rule) -> bool {
+    pub(crate) fn is_local(&self, rule: &Rule) -> bool {
         rule.is_local(self.some_rule_retypes)
     }
 
@@ -266,8 +285,8 @@ impl Run<'_> {
         self.graph.sequence
     }
 
-    /// Applies a rule to the first match. Returns whether there is none.
-    fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
+    /// Applies a rule to the first match, if there is one.
+    fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<(), Error> {
         let matcher = Matcher::new(&self.graph.store, rule, plan);
         let mut first = None;
         let _ = matcher.search(|| is_stopped(self.options), &mut |binding| {
@@ -276,13 +295,13 @@ impl Run<'_> {
         if let Some(fault) = matcher.take_fault() {
             return Err(evaluation(rule, fault));
         }
-        let Some(mut binding) = first else { return Ok(true) };
+        let Some(mut binding) = first else { return Ok(()) };
         let mut rewriter = Rewriter::default();
         rewriter
             .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
             .map_err(|fault| evaluation(rule, fault))?;
         self.applied(rule, &binding);
-        Ok(false)
+        Ok(())
     }
 
     /// Counts and logs a rewrite of this thread.
@@ -298,49 +317,53 @@ impl Run<'_> {
         }
     }
 
-    /// Searches at each start once, and rewrites each match that it finds. Returns whether there
-    /// was none.
-    fn pass(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
-        let before = self.outcome.rewrites;
+    /// Searches at some starts, or at all of them and at those that are new, and rewrites each
+    /// match that it finds.
+    fn pass(&mut self, rule: &Rule, plan: &Plan, starts: Option<Vec<u32>>) -> Result<Left, Error> {
         let mut rewriter = Rewriter::default();
         let filters = Ends::of(plan);
+        let moves = self.graph.store.moves;
+        let mut rewrites_at = |run: &mut Self, start: u32| {
+            let matcher = Matcher::new(&run.graph.store, rule, plan).filtered(&filters);
+            let mut first = None;
+            let _ = matcher
+                .search_at(start, &mut |binding| take_applicable(&matcher, binding, &mut first));
+            run.outcome.searches += 1;
+            if let Some(fault) = matcher.take_fault() {
+                return Err(evaluation(rule, fault));
+            }
+            let Some(mut binding) = first else { return Ok(false) };
+            rewriter
+                .apply(&matcher, &mut run.graph.space, &mut binding, |_| {})
+                .map_err(|fault| evaluation(rule, fault))?;
+            run.applied(rule, &binding);
+            Ok(true)
+        };
+        if let Some(starts) = starts {
+            for start in starts {
+                while !self.is_over()
+                    && plan.is_start(&self.graph.store, start)
+                    && rewrites_at(self, start)?
+                {}
+            }
+            return Ok(Left::default());
+        }
         for of in plan.start_types() {
             let mut index = 0;
-            while index < self.graph.store.member_limit(*of) {
-                let Some(start) = self.graph.store.member(*of, index) else {
-                    index += 1;
-                    continue;
-                };
-                let matcher = Matcher::new(&self.graph.store, rule, plan).filtered(&filters);
-                let mut first = None;
-                let _ = matcher.search_at(start, &mut |binding| {
-                    take_applicable(&matcher, binding, &mut first)
-                });
-                if let Some(fault) = matcher.take_fault() {
-                    return Err(evaluation(rule, fault));
-                }
-                let Some(mut binding) = first else {
-                    index += 1;
-                    if index % STOP_INTERVAL == 0 && is_stopped(self.options) {
-                        return Ok(false);
-                    }
-                    continue;
-                };
-                rewriter
-                    .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
-                    .map_err(|fault| evaluation(rule, fault))?;
-                self.applied(rule, &binding);
-                if self.outcome.rewrites >= self.options.max || is_stopped(self.options) {
-                    return Ok(false);
-                }
+            while index < self.graph.store.member_limit(*of) && !self.is_over() {
+                let start = self.graph.store.member(*of, index);
+                // After a rewrite, the index may have another node.
+                let is_rewritten = start.map_or(Ok(false), |start| rewrites_at(self, start))?;
+                index += u32::from(!is_rewritten);
             }
         }
-        Ok(self.outcome.rewrites == before)
+        // A node that has moved to the place of a node before it has not been searched.
+        Ok(Left { starts: Vec::new(), is_partial: moves != self.graph.store.moves })
     }
 
     /// The paper's cycle on one thread: finds matches that do not overlap, then applies the rule to
     /// all of them.
-    fn all(&mut self, rule: &Rule, plan: &Plan) -> Result<bool, Error> {
+    fn all(&mut self, rule: &Rule, plan: &Plan) -> Result<(), Error> {
         let sequence = self.next_sequence();
         let mut found = Vec::new();
         {
@@ -363,7 +386,8 @@ impl Run<'_> {
                 return Err(evaluation(rule, fault));
             }
         }
-        self.apply_found(rule, plan, found)
+        self.apply_found(rule, plan, found)?;
+        Ok(())
     }
 
     /// Applies a rule to matches that do not overlap. Returns whether there is none.

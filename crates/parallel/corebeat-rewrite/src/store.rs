@@ -5,9 +5,10 @@
 //!   node 7: type, place among the nodes of its type
 //!   edge 3: type, source and target, place in the two lists below
 //!   outgoing edges of type 0 of node 7: [ length, capacity | edge 3, node 9 | edge 5, node 2 | ..
-//!   incoming edges of type 0 of node 9: [ length, capacity | edge 3, node 7 | ..
+//!   incoming edges of type 0 of node 9: [ edge 3, node 7 ]
 //! ```
 //!
+//! A list of one edge is one word; a list that has grown has a header, also when it shrinks again.
 //! An edge takes 18 bytes for itself, and 8 bytes in each of two lists. The methods that change the
 //! columns take a [`Space`]: the numbers and the memory that one thread uses for new elements.
 
@@ -39,8 +40,12 @@ impl Direction {
 const NO_ENDS: u64 = u64::MAX;
 /// Number of size classes of lists.
 const CLASSES: usize = 60;
-/// Class of the first list of a node: three edges.
+/// Class of a list of one edge, which has no header.
+const SINGLE_CLASS: usize = 0;
+/// Class of the first list with a header: three edges.
 const FIRST_CLASS: usize = 2;
+/// Marks the handle of a list of one edge.
+const SINGLE: u32 = 1 << 31;
 /// How many numbers a thread takes at a time.
 const BATCH: u32 = 64;
 /// How many words a thread takes at a time.
@@ -48,9 +53,9 @@ const WORDS_BATCH: u32 = 4096;
 /// Words that must be free before a rule is applied, so that no application runs out of words.
 const WORDS_MARGIN: u64 = 1 << 26;
 
-/// Number of words of the lists of a class: 2, 3, 4, 6, 8, 12, ...
+/// Number of words of the lists of a class: 1, 3, 4, 6, 8, 12, ...
 fn class_size(class: usize) -> u32 {
-    (2 + (class as u32 & 1)) << (class / 2)
+    if class == SINGLE_CLASS { 1 } else { (2 + (class as u32 & 1)) << (class / 2) }
 }
 
 /// The smallest class that has `words`.
@@ -81,7 +86,8 @@ pub(crate) struct Store {
     /// By direction, the index in the list of the source and of the target. Each is protected by
     /// the lock of its node, so the two must not share a word.
     edge_places: [Array<AtomicU32, true>; 2],
-    /// By edge type and direction: the list of a node, as its index in `words` + 1; 0 for none.
+    /// By edge type and direction: the list of a node, as its index in `words` + 1, possibly with
+    /// [`SINGLE`]; 0 for none.
     lists: Vec<[Array<AtomicU32>; 2]>,
     words: Array<AtomicU64, true>,
     node_columns: Vec<Column>,
@@ -92,8 +98,8 @@ pub(crate) struct Store {
     spare: Mutex<Spare>,
     /// By node, for parallel runs.
     pub(crate) locks: Array<LockWord>,
-    /// Whether changes are recorded, for live queries.
-    pub(crate) is_recorded: bool,
+    /// How often nodes have moved in the lists of the nodes of their types.
+    pub(crate) moves: u64,
 }
 
 /// Numbers and words that threads took and did not use.
@@ -114,7 +120,7 @@ pub(crate) struct Space {
     words: Range<u32>,
     free_lists: Vec<Vec<u32>>,
     /// Nodes with a new type, which `members` lacks.
-    unlisted: Vec<u32>,
+    pub(crate) unlisted: Vec<u32>,
     pub(crate) changes: Changes,
     /// Changes of the numbers of nodes and edges, by type.
     pub(crate) node_counts: Vec<i64>,
@@ -131,6 +137,39 @@ fn count(counts: &mut Vec<i64>, index: u16, change: i64) {
         counts.resize(usize::from(index) + 1, 0);
     }
     counts[usize::from(index)] += change;
+}
+
+/// The entries of a list.
+#[inline(always)]
+fn entries(words: &Array<AtomicU64, true>, handle: u32) -> &[AtomicU64] {
+    if handle == 0 {
+        return &[];
+    }
+    if handle & SINGLE != 0 {
+        return words.rest((handle ^ SINGLE) - 1).get(..1).unwrap_or(&[]);
+    }
+    match words.rest(handle - 1) {
+        [header, entries @ ..] => {
+            entries.get(..header.load(Relaxed) as u32 as usize).unwrap_or(&[])
+        }
+        [] => &[],
+    }
+}
+
+impl Space {
+    /// An empty space that adds changes to a set.
+    pub(crate) fn recording(changes: Changes) -> Space {
+        Space { changes, ..Space::default() }
+    }
+
+    /// Keeps the words of a list for later lists of this class.
+    #[inline]
+    fn free_list(&mut self, class: usize, handle: u32) {
+        if self.free_lists.len() <= class {
+            self.free_lists.resize_with(CLASSES, Vec::new);
+        }
+        self.free_lists[class].push(handle);
+    }
 }
 
 /// Takes spare numbers.
@@ -174,15 +213,7 @@ impl Store {
     pub(crate) fn list(&self, of: EdgeType, direction: Direction, node: u32) -> &[AtomicU64] {
         let lists = self.lists.get(usize::from(of.0)).map(|lists| &lists[direction as usize]);
         let handle = lists.and_then(|lists| lists.get(node)).map_or(0, |list| list.load(Relaxed));
-        if handle == 0 {
-            return &[];
-        }
-        match self.words.rest(handle - 1) {
-            [header, entries @ ..] => {
-                entries.get(..header.load(Relaxed) as u32 as usize).unwrap_or(&[])
-            }
-            [] => &[],
-        }
+        entries(&self.words, handle)
     }
 
     /// Exclusive upper bound of the numbers of nodes.
@@ -282,12 +313,13 @@ impl Store {
         self.node_types.make(node).store(of.0 + 1, Relaxed);
         space.unlisted.push(node);
         count(&mut space.node_counts, of.0, 1);
-        self.record(space, node, Fact::Type);
+        self.record(space, node, Fact::Type(of));
     }
 
     pub(crate) fn retype_node(&self, space: &mut Space, node: u32, of: NodeType) {
         if let Some(old) = self.node_type(node).filter(|old| *old != of) {
             count(&mut space.node_counts, old.0, -1);
+            self.record(space, node, Fact::Type(old));
             self.create_node(space, node, of);
         }
     }
@@ -299,7 +331,7 @@ impl Store {
         self.node_columns.iter().for_each(|column| column.set(node, Scalar::Null));
         space.free_nodes.push(node);
         count(&mut space.node_counts, of.0, -1);
-        self.record(space, node, Fact::Type);
+        self.record(space, node, Fact::Type(of));
     }
 
     pub(crate) fn create_edge(&self, space: &mut Space, of: EdgeType, from: u32, to: u32) -> u32 {
@@ -324,8 +356,8 @@ impl Store {
 
     pub(crate) fn delete_edge(&self, space: &mut Space, edge: u32) {
         let (Some(of), Some((from, to))) = (self.edge_type(edge), self.ends(edge)) else { return };
-        self.unlink(of, Out, from, edge);
-        self.unlink(of, In, to, edge);
+        self.unlink(space, of, Out, from, edge);
+        self.unlink(space, of, In, to, edge);
         // A thread that holds the locks of the former ends, and that reads the number again, reads
         // either these ends or the ends of a later edge.
         self.edge_ends.make(edge).store(NO_ENDS, Relaxed);
@@ -350,7 +382,7 @@ impl Store {
 
     #[inline]
     fn record(&self, space: &mut Space, node: u32, fact: Fact) {
-        if self.is_recorded {
+        if space.changes.is_recording() {
             space.changes.push(node, fact);
         }
     }
@@ -393,6 +425,7 @@ impl Store {
                     self.node_places.make(*node).store(index, Relaxed);
                 }
                 members.len = valid.len() as u32;
+                self.moves += 1;
             }
             members.list.make(members.len).store(node, Relaxed);
             self.node_places.make(node).store(members.len, Relaxed);
@@ -413,24 +446,40 @@ impl Store {
                 let Some(list) = lists.get(node).filter(|list| list.load(Relaxed) != 0) else {
                     continue;
                 };
-                let words = old.rest(list.load(Relaxed) - 1);
-                let len = words[0].load(Relaxed) as u32;
-                if len == 0 {
-                    list.store(0, Relaxed);
-                    continue;
+                match entries(&old, list.load(Relaxed)) {
+                    [] => list.store(0, Relaxed),
+                    [only] => list.store(self.single(space, only.load(Relaxed)), Relaxed),
+                    all => {
+                        let len = all.len() as u32;
+                        let handle = self.new_list(space, len + 1);
+                        let new = self.words.rest(handle - 1);
+                        new[0].store(u64::from(len) << 32 | u64::from(len), Relaxed);
+                        for (new, old) in new[1..].iter().zip(all) {
+                            new.store(old.load(Relaxed), Relaxed);
+                        }
+                        list.store(handle, Relaxed);
+                    }
                 }
-                let handle = self.new_list(space, len + 1);
-                let new = self.words.rest(handle - 1);
-                new[0].store(u64::from(len) << 32 | u64::from(len), Relaxed);
-                for (new, old) in new[1..].iter().zip(&words[1..=len as usize]) {
-                    new.store(old.load(Relaxed), Relaxed);
-                }
-                list.store(handle, Relaxed);
             }
         }
     }
 
-    /// Returns the handle of a list of `size` words, whose header is not initialised.
+    /// Returns the handle of a new list with one entry.
+    #[inline]
+    fn single(&self, space: &mut Space, entry: u64) -> u32 {
+        let free = space.free_lists.get_mut(SINGLE_CLASS).and_then(Vec::pop);
+        let handle = free.unwrap_or_else(|| {
+            if space.words.is_empty() {
+                space.words = self.more_words();
+            }
+            space.words.start += 1;
+            space.words.start
+        });
+        self.words.make(handle - 1).store(entry, Relaxed);
+        handle | SINGLE
+    }
+
+    /// Returns the handle of a list of `size` words, which are not initialised.
     fn new_list(&self, space: &mut Space, size: u32) -> u32 {
         if size > WORDS_BATCH / 4 {
             loop {
@@ -473,54 +522,59 @@ impl Store {
         other: u32,
     ) {
         let list = self.lists[usize::from(of.0)][direction as usize].make(node);
+        let entry = u64::from(edge) << 32 | u64::from(other);
         let mut handle = list.load(Relaxed);
-        let header = match handle {
-            0 => 0,
-            _ => self.words.make(handle - 1).load(Relaxed),
-        };
-        let (len, mut capacity) = (header as u32, (header >> 32) as u32);
-        if len == capacity {
-            let old = handle;
-            (handle, capacity) = self.grown(space, handle, len);
-            if old != 0 {
-                let class = (class_above(len + 2) - 1).min(CLASSES - 1);
-                space.free_lists[class].push(old);
+        let mut len = 0;
+        if handle == 0 {
+            handle = self.single(space, entry);
+        } else {
+            let is_full = handle & SINGLE != 0 || {
+                let header = self.words.rest(handle - 1)[0].load(Relaxed);
+                header as u32 == (header >> 32) as u32
+            };
+            if is_full {
+                handle = self.grown(space, handle);
             }
+            let words = self.words.rest(handle - 1);
+            let header = words[0].load(Relaxed);
+            len = header as u32;
+            words[1 + len as usize].store(entry, Relaxed);
+            words[0].store(header + 1, Relaxed);
         }
-        let words = self.words.rest(handle - 1);
-        words[1 + len as usize].store(u64::from(edge) << 32 | u64::from(other), Relaxed);
-        words[0].store(u64::from(capacity) << 32 | u64::from(len + 1), Relaxed);
         self.edge_places[direction as usize].make(edge).store(len, Relaxed);
         list.store(handle, Relaxed);
     }
 
-    /// Copies a full list into a larger one. Returns its handle and its capacity.
+    /// Copies a full list into a larger one. Returns its handle.
     #[cold]
-    fn grown(&self, space: &mut Space, old: u32, len: u32) -> (u32, u32) {
-        if space.free_lists.is_empty() {
-            space.free_lists.resize_with(CLASSES, Vec::new);
-        }
+    fn grown(&self, space: &mut Space, old: u32) -> u32 {
+        let all = entries(&self.words, old);
+        let len = all.len() as u32;
         // Half as much again, and at least one entry more.
-        let class = match len {
-            0 => FIRST_CLASS,
-            _ => class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS),
-        };
-        let size = class_size(class);
-        let new = space.free_lists[class].pop().unwrap_or_else(|| self.new_list(space, size));
-        if old != 0 {
-            let (new, old) = (self.words.rest(new - 1), self.words.rest(old - 1));
-            new[0].store(0, Relaxed);
-            for (new, old) in new[1..].iter().zip(&old[1..=len as usize]) {
-                new.store(old.load(Relaxed), Relaxed);
-            }
+        let class = class_above(len + 1 + len / 2 + 1).max(FIRST_CLASS);
+        let free = space.free_lists.get_mut(class).and_then(Vec::pop);
+        let new = free.unwrap_or_else(|| self.new_list(space, class_size(class)));
+        let words = self.words.rest(new - 1);
+        for (new, old) in words[1..].iter().zip(all) {
+            new.store(old.load(Relaxed), Relaxed);
         }
-        (new, size - 1)
+        words[0].store(u64::from(class_size(class) - 1) << 32 | u64::from(len), Relaxed);
+        match old & SINGLE {
+            0 => space.free_list((class_above(len + 2) - 1).min(CLASSES - 1), old),
+            _ => space.free_list(SINGLE_CLASS, old ^ SINGLE),
+        }
+        new
     }
 
     /// Removes an entry: the last entry of the list takes its place.
     #[inline]
-    fn unlink(&self, of: EdgeType, direction: Direction, node: u32, edge: u32) {
-        let handle = self.lists[usize::from(of.0)][direction as usize].make(node).load(Relaxed);
+    fn unlink(&self, space: &mut Space, of: EdgeType, direction: Direction, node: u32, edge: u32) {
+        let list = self.lists[usize::from(of.0)][direction as usize].make(node);
+        let handle = list.load(Relaxed);
+        if handle & SINGLE != 0 {
+            list.store(0, Relaxed);
+            return space.free_list(SINGLE_CLASS, handle ^ SINGLE);
+        }
         let words = self.words.rest(handle - 1);
         let header = words[0].load(Relaxed);
         let last = header as u32 - 1;
@@ -557,5 +611,37 @@ mod tests {
         assert_eq!((own.node_counts[0], own.edge_counts[0]), (BATCH.into(), BATCH.into()));
         assert_eq!((store.node_limit(), store.edge_limit()), (BATCH, BATCH));
         assert_eq!(store.next_word.load(Relaxed), u64::from(WORDS_BATCH));
+    }
+    /// A list without a header grows into one with a header, and its word is used again.
+    #[test]
+    fn lists_of_one_edge_take_one_word() {
+        let mut store = Store::default();
+        let of = store.schema.edge_type("E", &[]).unwrap();
+        store.fit_to_schema();
+        let space = &mut Space::default();
+        let lists = |store: &Store| {
+            [(Out, 0), (In, 1)].map(|(direction, node)| {
+                let list = store.list(of, direction, node).iter();
+                list.map(|entry| entry.load(Relaxed) >> 32).collect::<Vec<_>>()
+            })
+        };
+        store.take_node(space);
+        let words = |space: &Space| WORDS_BATCH - space.words.len() as u32;
+        for _ in 0..3 {
+            let edge = store.create_edge(space, of, 0, 1);
+            assert_eq!((edge, lists(&store), words(space)), (0, [vec![0], vec![0]], 2));
+            store.delete_edge(space, edge);
+            assert!(lists(&store).iter().all(Vec::is_empty));
+        }
+        let edges = [(); 3].map(|()| store.create_edge(space, of, 0, 1));
+        assert_eq!(edges, [0, 1, 2]);
+        assert_eq!((lists(&store), words(space)), ([vec![0, 1, 2], vec![0, 1, 2]], 2 + 2 * 4));
+        store.delete_edge(space, 0);
+        assert_eq!(lists(&store), [vec![2, 1], vec![2, 1]]);
+        store.create_edge(space, of, 2, 3);
+        assert_eq!(words(space), 2 + 2 * 4);
+        store.delete_edge(space, 2);
+        store.compact(space);
+        assert_eq!((lists(&store), words(space)), ([vec![1], vec![1]], 4));
     }
 }

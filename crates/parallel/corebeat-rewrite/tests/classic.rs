@@ -50,6 +50,30 @@ fn sierpinski_triangles_have_the_known_numbers_of_elements() {
     }
 }
 
+/// Each division finds another triangle at the same start: a task returns the start, and the new
+/// nodes, to the next pass, in which all tasks take them.
+#[test]
+fn tasks_return_a_start_with_many_matches() {
+    let hub = "CREATE (:Hub {n: 0}); MATCH (h:Hub) WHERE h.n < $edges SET h.n = h.n + 1
+        CREATE (h)-[:R]->(:Leaf); MATCH (h:Hub)-[r:R]->(l) DELETE r, l";
+    let divided = SIERPINSKI.to_owned() + "MATCH (x) WHERE x.n = 0 SET x.n = 1";
+    for (text, most, passes) in [(&divided[..], 2_000, 2), (hub, 601, 8)] {
+        for (threads, seed) in [(2, None), (3, Some(7))] {
+            let (mut graph, mut copy) = (Graph::new(), Graph::new());
+            let parameters = [("depth", i64::MAX), ("edges", 300)];
+            let own = rules(&mut graph, text, &parameters);
+            rules(&mut copy, text, &parameters);
+            let options = Options { threads, seed, max: most, log: true, ..Options::default() };
+            let steps = [Apply::One, Apply::Exhaustively, Apply::Exhaustively];
+            let steps = (0..).zip(steps).map(|(rule, apply)| Control::Rule(rule, apply));
+            let outcome =
+                run(&mut graph, &own, &Control::Sequence(steps.collect()), &options).unwrap();
+            assert!(outcome.passes >= passes, "{text}: {outcome:?}");
+            outcome.log.replay(&mut copy).unwrap().verify(&graph, &copy).unwrap();
+        }
+    }
+}
+
 /// The rules of Varró, Schürr, Varró, *Benchmarking for Graph Transformation*, 2005, section 4.
 const MUTEX: [(&str, &str); 13] = [
     ("init", "CREATE (a:Process)-[:NEXT]->(b:Process)-[:NEXT]->(a)"),

@@ -400,6 +400,26 @@ fn log_distinguishes_the_rules_of_one_line() {
     }
 }
 
+/// The edges that a rule creates take the numbers of those that it deletes.
+#[test]
+fn changes_of_deleted_edges_do_not_reach_new_ones() {
+    let create = "CREATE (:A {n: 1})-[:R {x: 1}]->(:A)";
+    // Both names are those of one edge.
+    let text = "MATCH (a {n: 1})-[k:R]->(b) MATCH (a)-[l:R]->(b) DELETE k SET l.x = 7
+        CREATE (a)-[:R]->(b), (b)-[:R {x: l.x + 2}]->(a)";
+    let all = format!("{create}; {text}");
+    let (mut graph, mut copy) = (Graph::new(), Graph::new());
+    let (own, _) = (rules(&mut graph, &all), rules(&mut copy, &all));
+    let steps = [0, 1].map(|index| Control::Rule(index, Apply::One));
+    let options = Options { log: true, ..Options::default() };
+    let outcome = run(&mut graph, &own, &Control::Sequence(steps.into()), &options).unwrap();
+    assert_eq!(outcome.rewrites, 2);
+    let x = graph.schema().find_key("x").unwrap();
+    let values: Vec<Value> = graph.edges().map(|edge| graph.get(edge, x)).collect();
+    assert_eq!(values, [Value::Null, Value::Int(3)]);
+    outcome.log.replay(&mut copy).unwrap().verify(&graph, &copy).unwrap();
+}
+
 #[test]
 fn a_rule_without_a_left_side_is_applied_once() {
     let mut graph = friends();

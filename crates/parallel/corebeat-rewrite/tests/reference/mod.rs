@@ -374,15 +374,20 @@ fn shape(before: &Plain, after: &Plain, created: &[(usize, u32, u32)]) -> Shape 
 }
 
 /// The shape of a graph after one application. An element with an old number that is not the old
-/// element counts as created.
-pub(crate) fn actual_shape(before: &Plain, after: &Plain, deleted_node: Option<u32>) -> Shape {
-    let is_new = |node: u32| !before.nodes.contains_key(&node) || Some(node) == deleted_node;
+/// element counts as created: the numbers of deleted elements are used again.
+pub(crate) fn actual_shape(
+    before: &Plain,
+    after: &Plain,
+    deleted_nodes: &[u32],
+    deleted_edges: &[u32],
+) -> Shape {
+    let is_new = |node: u32| !before.nodes.contains_key(&node) || deleted_nodes.contains(&node);
     let rename = |node: u32| if is_new(node) { NEW } else { node };
     let nodes = after.nodes.iter().map(|(node, data)| (rename(*node), *data)).collect();
     let (mut old, mut created) = (BTreeSet::new(), Vec::new());
     for (edge, (of, from, to)) in &after.edges {
         let is_old = before.edges.get(edge) == Some(&(*of, *from, *to));
-        if is_old && !is_new(*from) && !is_new(*to) {
+        if is_old && !deleted_edges.contains(edge) && !is_new(*from) && !is_new(*to) {
             old.insert(*edge);
         } else {
             created.push((*of, rename(*from), rename(*to)));
