@@ -25,11 +25,11 @@
 //! [`ForkMutex`] waits for it meanwhile.
 //!
 //! The C library calls the handlers before a fork in the reverse order of their registration, and
-//! the others in that order. Handlers that are registered later may therefore use this module. Those
-//! that are registered before it is loaded run while the lock is held: they must not use functions
-//! that use this module, which would wait for their own thread, and must not take a lock that
-//! another thread holds while it uses such functions: both threads would wait for each other. In
-//! turn, a later handler must not take a lock that is needed inside of a [`ForkMutex`]. The only
+//! the others in that order. Handlers that are registered later may therefore use this module.
+//! Those that are registered before it is loaded run while the lock is held: they must not use
+//! functions that use this module, which would wait for their own thread, and must not take a lock
+//! that another thread holds while it uses such functions: both threads would wait for each other.
+//! In turn, a later handler must not take a lock that is needed inside of a [`ForkMutex`]. The only
 //! such lock is that of the allocator, so this module allocates before it registers: an allocator
 //! that registers handlers at its first use has done so.
 //!

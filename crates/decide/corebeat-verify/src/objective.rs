@@ -16,9 +16,8 @@ pub enum Objective {
         /// The task.
         task: Option<TaskId>,
     },
-    /// Starvation: the longest time in which a released job does not have a core, without a break. A
-    /// job that spins has one. The job behind another one of its task counts from the end of that
-    /// one.
+    /// Starvation: the longest time in which a released job has no core, without a break. A job
+    /// that spins has one. The job behind another one of its task counts from the end of that one.
     Wait {
         /// The task; any if none is named.
         task: Option<TaskId>,
