@@ -229,6 +229,7 @@ fn words(options: &Options) -> String {
     let promises = options.assume.iter().filter_map(ValueEnum::to_possible_value);
     let mut words: Vec<String> = promises.map(|word| word.get_name().to_owned()).collect();
     words.extend(options.reassociate.then(|| "reassociate".to_owned()));
+    words.extend(options.small_calls.then(|| "small-calls".to_owned()));
     words.sort();
     words.dedup();
     words.join(",")

@@ -97,6 +97,9 @@ pub struct Options {
     /// Add and multiply floating-point numbers in another order
     #[arg(long)]
     pub reassociate: bool,
+    /// Propose recursions whose calls take a few instructions each, too
+    #[arg(long)]
+    pub small_calls: bool,
     /// Print messages as JSON, as `cargo check --message-format=json`
     #[arg(long, conflicts_with_all = ["apply", "undo"])]
     pub json: bool,
