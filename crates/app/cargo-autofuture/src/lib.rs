@@ -91,7 +91,7 @@ pub struct Options {
     /// Use no network
     #[arg(long)]
     pub offline: bool,
-    /// Rely on a promise about the programs that use a library
+    /// Rely on a promise about the programs that use a library, or about unsafe code of a program
     #[arg(long, value_enum, value_name = "PROMISE")]
     pub assume: Vec<Promise>,
     /// Add and multiply floating-point numbers in another order
