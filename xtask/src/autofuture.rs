@@ -4,6 +4,8 @@
 //! For each crate: its sources from the registry, its tests, the candidates, the rewrite, and its
 //! tests again, under schedules that are drawn from seeds. Prints one row of a table.
 
+mod input;
+pub(crate) mod program;
 pub(crate) mod speed;
 
 use crate::effect;
@@ -166,17 +168,13 @@ fn copy(folder: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
         .into_iter()
         .flatten()
         .find(|package| package["name"] == name)
-        .and_then(|package| Path::new(package["manifest_path"].as_str()?).parent())
-        .ok_or_else(|| format!("{name} is not in the registry"))?
-        .to_owned();
+        .and_then(|package| Path::new(package["manifest_path"].as_str()?).parent());
+    let source = match source {
+        Some(source) => source.to_owned(),
+        None => program_source(name, version)?,
+    };
     let package = folder.join(name);
-    let _ = std::fs::remove_dir_all(&package);
-    output(Command::new("cp").arg("-r").arg(&source).arg(&package))?;
-    output(Command::new("chmod").args(["-R", "u+w"]).arg(&package))?;
-    // A toolchain that the crate pins for its own checks.
-    for file in ["rust-toolchain", "rust-toolchain.toml"] {
-        let _ = std::fs::remove_file(package.join(file));
-    }
+    writable_copy(&source, &package)?;
     let manifest = package.join("Cargo.toml");
     let text = std::fs::read_to_string(&manifest).map_err(failed)?;
     if !text.lines().any(|line| line.trim() == "[workspace]") {
@@ -185,8 +183,42 @@ fn copy(folder: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
     Ok(package)
 }
 
+/// The sources of a package without a library, which cargo does not accept as a dependency:
+/// `cargo info` unpacks them in the cache of the registry.
+fn program_source(name: &str, version: &str) -> Result<PathBuf, String> {
+    output(Command::new(cargo()).arg("info").arg(format!("{name}@{version}")))?;
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let caches = home.map(|home| home.join("registry").join("src"));
+    let caches = caches.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten();
+    caches
+        .flatten()
+        .map(|cache| cache.path().join(format!("{name}-{version}")))
+        .find(|folder| folder.join("Cargo.toml").exists())
+        .ok_or_else(|| format!("{name} {version} is not in the registry"))
+}
+
+/// Copies the sources of a crate.
+fn writable_copy(source: &Path, package: &Path) -> Result<(), String> {
+    let _ = std::fs::remove_dir_all(package);
+    let parent = package.parent().unwrap_or(package);
+    std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
+    output(Command::new("cp").arg("-r").arg(source).arg(package))?;
+    output(Command::new("chmod").args(["-R", "u+w"]).arg(package))?;
+    // A toolchain that the crate pins for its own checks.
+    for file in ["rust-toolchain", "rust-toolchain.toml"] {
+        let _ = std::fs::remove_file(package.join(file));
+    }
+    Ok(())
+}
+
 /// Whether a command succeeded, and its output.
 fn limited(command: &mut Command) -> Result<(bool, String), String> {
+    limited_with(command, Stdio::null())
+}
+
+/// The same with this standard input.
+fn limited_with(command: &mut Command, input: Stdio) -> Result<(bool, String), String> {
     let mut limited = Command::new("timeout");
     limited.arg(LIMIT.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
@@ -197,10 +229,8 @@ fn limited(command: &mut Command) -> Result<(bool, String), String> {
             limited.env(name, value);
         }
     }
-    let output = limited
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("timeout could not be started: {e}"))?;
+    let output =
+        limited.stdin(input).output().map_err(|e| format!("timeout could not be started: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     Ok((output.status.success(), format!("{text}{errors}")))

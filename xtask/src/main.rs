@@ -21,7 +21,7 @@ mod tool;
 mod vm;
 mod workspace;
 
-use autofuture::speed;
+use autofuture::{program, speed};
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -29,6 +29,9 @@ const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP]      run all checks up to the first failure, or one of them
        cargo xtask soak [--minutes N]    run the long checks, at least N minutes (default 30)
        cargo xtask autofuture [CRATE...] rewrite crates of the registry, and compare their tests
+       cargo xtask autofuture --programs [--seeds N] [NAME...]
+                                         rewrite programs of the registry, and compare their outputs
+                                         and times, with inputs from N seeds (default 3)
        cargo xtask autofuture --speed [--quick] [PROGRAM...]
                                          measure rewritten programs beside those that people wrote
                                          (--quick: only compare their outputs)
@@ -52,6 +55,11 @@ fn main() -> ExitCode {
             Ok(minutes) => soak::run(minutes),
             Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
         },
+        ["autofuture", "--programs", "--seeds", n, ref names @ ..] => match n.parse() {
+            Ok(seeds) => program::run(names, seeds),
+            Err(_) => return usage(&format!("'{n}' is not a number of seeds")),
+        },
+        ["autofuture", "--programs", ref names @ ..] => program::run(names, program::SEEDS),
         ["autofuture", "--speed", "--quick", ref names @ ..] => speed::run(names, true),
         ["autofuture", "--speed", ref names @ ..] => speed::run(names, false),
         ["autofuture", ref names @ ..] => autofuture::run(names),

@@ -110,14 +110,14 @@ impl Subject {
 
 /// Median, least and greatest value.
 #[derive(Clone, Copy)]
-struct Spread {
-    median: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
     least: f64,
     most: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Spread {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         Spread {

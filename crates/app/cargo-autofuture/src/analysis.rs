@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -117,8 +117,22 @@ pub(crate) fn run(
     let driver = driver.canonicalize().map_err(Error::file(driver))?;
     let lock = project.root.join("Cargo.lock");
     let had_lock = lock.exists();
-    let both = check(options, project, toolchain, &driver, true)
-        .and_then(|release| Ok((release, check(options, project, toolchain, &driver, false)?)));
+    let profile = |is_release| check(options, project, toolchain, &driver, is_release);
+    let both = if had_lock {
+        // At the same time: each profile has a folder, and a lock of cargo, of its own.
+        std::thread::scope(|scope| {
+            let release = scope.spawn(|| profile(true));
+            let dev = profile(false);
+            let release = release.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            dev?.succeeded(options, toolchain).and_then(|dev| Ok((release?, dev)))
+        })
+    } else {
+        // The first one writes Cargo.lock, which the other must not read before.
+        profile(false)
+            .and_then(|dev| dev.succeeded(options, toolchain))
+            .and_then(|dev| Ok((profile(true)?, dev)))
+    };
+    let both = both.and_then(|(release, dev)| Ok((release.succeeded(options, toolchain)?, dev)));
     if !had_lock {
         // Cargo has made it for the analysis. There is none if cargo has failed before.
         let _ = std::fs::remove_file(&lock);
@@ -161,6 +175,30 @@ struct Checked {
     /// All lines, with the finding in them.
     lines: Vec<(String, Option<Finding>)>,
     artifacts: Vec<Line>,
+    /// Errors of the compiler.
+    errors: Vec<String>,
+    /// Other messages of cargo, if they have not been shown.
+    rest: String,
+    is_ok: bool,
+}
+
+impl Checked {
+    /// Shows why the check has failed, if it has.
+    fn succeeded(self, options: &Options, toolchain: &Toolchain) -> Result<Checked, Error> {
+        if self.is_ok {
+            return Ok(self);
+        }
+        eprint!("{}", self.rest);
+        for (text, _) in self.lines.iter().filter(|_| options.json) {
+            if writeln!(std::io::stdout(), "{text}").is_err() {
+                break;
+            }
+        }
+        if !options.json {
+            self.errors.iter().for_each(|error| eprint!("{error}"));
+        }
+        Err(Error::Compile { toolchain: toolchain.name.clone() })
+    }
 }
 
 fn check(
@@ -178,7 +216,8 @@ fn check(
         "--message-format=json"
     });
     if is_release {
-        cargo.arg("--release");
+        // The run of the other profile shows the progress and messages of cargo.
+        cargo.args(["--release", "--quiet"]).stderr(Stdio::piped());
     }
     select(&mut cargo, options);
     cargo.arg("--target-dir").arg(target(project, driver)?);
@@ -189,7 +228,14 @@ fn check(
         .spawn()
         .map_err(|source| Error::Start { program: "rustup".into(), source })?;
     let mut checked = Checked::default();
-    let mut errors = Vec::new();
+    let rest = child.stderr.take().map(|mut stderr| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // A pipe that ends early has shown less.
+            let _ = stderr.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    });
     let output = child.stdout.take();
     for text in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
         let Ok(text) = text else { break };
@@ -202,7 +248,7 @@ fn check(
             {
                 found = Finding::of(line.manifest_path, &message);
                 if found.is_none() && message.level.starts_with("error") {
-                    errors.push(message.rendered.unwrap_or(message.message));
+                    checked.errors.push(message.rendered.unwrap_or(message.message));
                 }
             }
         }
@@ -210,17 +256,8 @@ fn check(
         checked.lines.push((text, found));
     }
     let status = child.wait().map_err(|source| Error::Start { program: "cargo".into(), source })?;
-    if !status.success() {
-        for (text, _) in checked.lines.iter().filter(|_| options.json) {
-            if writeln!(std::io::stdout(), "{text}").is_err() {
-                break;
-            }
-        }
-        if !options.json {
-            errors.iter().for_each(|error| eprint!("{error}"));
-        }
-        return Err(Error::Compile { toolchain: toolchain.name.clone() });
-    }
+    checked.is_ok = status.success();
+    checked.rest = rest.and_then(|rest| rest.join().ok()).unwrap_or_default();
     Ok(checked)
 }
 
@@ -229,6 +266,7 @@ fn words(options: &Options) -> String {
     let promises = options.assume.iter().filter_map(ValueEnum::to_possible_value);
     let mut words: Vec<String> = promises.map(|word| word.get_name().to_owned()).collect();
     words.extend(options.reassociate.then(|| "reassociate".to_owned()));
+    words.extend(options.small_calls.then(|| "small-calls".to_owned()));
     words.sort();
     words.dedup();
     words.join(",")

@@ -91,12 +91,15 @@ pub struct Options {
     /// Use no network
     #[arg(long)]
     pub offline: bool,
-    /// Rely on a promise about the programs that use a library
+    /// Rely on a promise about the programs that use a library, or about unsafe code of a program
     #[arg(long, value_enum, value_name = "PROMISE")]
     pub assume: Vec<Promise>,
     /// Add and multiply floating-point numbers in another order
     #[arg(long)]
     pub reassociate: bool,
+    /// Propose recursions whose calls take a few instructions each, too
+    #[arg(long)]
+    pub small_calls: bool,
     /// Print messages as JSON, as `cargo check --message-format=json`
     #[arg(long, conflicts_with_all = ["apply", "undo"])]
     pub json: bool,

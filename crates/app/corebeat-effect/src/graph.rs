@@ -19,6 +19,10 @@ use std::rc::Rc;
 /// Bound of the functions that one call may reach.
 const MOST_NODES: usize = 40_000;
 
+/// Most statements of the MIR of a small function, with the functions that it calls. A statement
+/// takes less than a nanosecond, and a join that is switched off about two.
+const MOST_SMALL: usize = 150;
+
 /// The effects of a function on its own, and its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Facts<'tcx> {
@@ -30,6 +34,10 @@ pub(crate) struct Facts<'tcx> {
     pub(crate) stop: Option<Place>,
     /// A loop whose bound is not known.
     pub(crate) unbounded: Option<Place>,
+    /// Statements of the MIR.
+    statements: usize,
+    /// It allocates or frees memory, or its code is not read: it may take long without a loop.
+    is_long: bool,
 }
 
 impl<'tcx> Facts<'tcx> {
@@ -225,6 +233,43 @@ impl<'tcx> Graph<'tcx> {
         effects
     }
 
+    /// Whether a call of this function takes a few instructions, without the recursion through
+    /// it: it and the functions that it calls have no loop, no other recursion, no allocation, and
+    /// little code.
+    pub(crate) fn is_small(&mut self, function: Instance<'tcx>) -> bool {
+        let mut list = vec![function];
+        let mut next = 0;
+        let mut statements = 0;
+        // The bound of the statements is one of the functions, too: each has a terminator.
+        while let Some(&node) = list.get(next) {
+            next += 1;
+            let facts = self.facts(node);
+            statements += facts.statements.max(1);
+            if facts.has_loop || facts.is_long || statements > MOST_SMALL {
+                return false;
+            }
+            for (callee, _) in &facts.calls {
+                if callee.def_id() != function.def_id() && !list.contains(callee) {
+                    list.push(*callee);
+                }
+            }
+        }
+        // Those that call the function again are parts of its recursion.
+        let mut others: FxHashSet<Instance<'tcx>> = list.into_iter().skip(1).collect();
+        loop {
+            let count = others.len();
+            let known = others.clone();
+            others.retain(|node| {
+                let facts = self.facts(*node);
+                let mut callees = facts.calls.iter().map(|(callee, _)| callee);
+                callees.all(|callee| callee.def_id() != function.def_id() && known.contains(callee))
+            });
+            if others.len() == count {
+                return self.cycle(&others).is_none();
+            }
+        }
+    }
+
     /// A cycle of calls with a part outside the standard library. Its own cycles are bounded by
     /// the sizes of collections.
     fn cycle(&mut self, nodes: &FxHashSet<Instance<'tcx>>) -> Option<Cycle> {
@@ -341,6 +386,7 @@ impl<'tcx> Graph<'tcx> {
             },
             InstanceKind::CloneShim(_, ty) => self.clone_shim(ty, &mut facts),
             InstanceKind::Virtual(def, _) => {
+                facts.is_long = true;
                 let text = format!("calls `{}` of a trait object", tcx.def_path_str(def));
                 facts.report(Kind::Dynamic, text, DUMMY_SP);
             }
@@ -374,6 +420,7 @@ impl<'tcx> Graph<'tcx> {
         }
         match self.summary(def) {
             Summary::Effect(kind, text) => {
+                facts.is_long = true;
                 facts.report(kind, format!("{text} ({})", name()), DUMMY_SP);
                 return self.handed_over(node, facts);
             }
@@ -385,12 +432,14 @@ impl<'tcx> Graph<'tcx> {
                 return facts.may_panic("may panic", DUMMY_SP);
             }
             Summary::Pure => {
+                facts.is_long = true;
                 facts.may_panic(&format!("may panic in {}", name()), DUMMY_SP);
                 return;
             }
             Summary::Read => {}
         }
         if tcx.is_foreign_item(def) {
+            facts.is_long = true;
             let path = self.path(def);
             if standard && is_allocator(tcx, def) {
                 if let Some(owner) = &self.allocator {
@@ -406,10 +455,12 @@ impl<'tcx> Graph<'tcx> {
             return facts.report(Kind::Async, "runs asynchronous code", DUMMY_SP);
         }
         if !tcx.is_mir_available(def) {
+            facts.is_long = true;
             let text = format!("calls {}, whose code is not available", name());
             return facts.report(Kind::Unknown, text, DUMMY_SP);
         }
         let body = tcx.instance_mir(node.def);
+        facts.statements = body.basic_blocks.iter().map(|block| block.statements.len() + 1).sum();
         crate::body::read(self, node, body, standard, facts);
     }
 

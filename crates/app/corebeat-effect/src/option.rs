@@ -9,6 +9,8 @@ pub(crate) const NO_PANIC_HOOK: &str = "no-panic-hook";
 pub(crate) const NO_CATCH: &str = "no-catch";
 /// Floating-point numbers may be added and multiplied in another order.
 pub(crate) const REASSOCIATE: &str = "reassociate";
+/// Recursions whose calls take a few instructions are proposed, too.
+pub(crate) const SMALL_CALLS: &str = "small-calls";
 
 /// Whether the variable contains this word.
 pub(crate) fn is_set(name: &str) -> bool {

@@ -167,7 +167,7 @@ pub(crate) fn judge<'tcx>(
                     );
                     return Err(Refusal::new(text, panic.span));
                 }
-                assumed.extend(program.is_library.then(|| NO_CATCH.to_owned()));
+                assumed.extend(program.trusts_no_catch.then(|| NO_CATCH.to_owned()));
             }
             Ok(assumed)
         }
@@ -178,7 +178,7 @@ pub(crate) fn judge<'tcx>(
 /// The promises on which a judgement of a library rests.
 const NO_HOOK: &str = "no hook of panics has effects (`--assume no-panic-hook`)";
 const NO_CATCH: &str =
-    "no code reads memory that this library was changing when it panicked (`--assume no-catch`)";
+    "no code reads memory that this crate was changing when it panicked (`--assume no-catch`)";
 
 /// Whether the elements of a loop may be changed through this value.
 fn writes<'tcx>(graph: &Graph<'tcx>, items: Ty<'tcx>) -> bool {
@@ -432,7 +432,7 @@ fn observed(
     let program = search(graph, owner, program);
     match program.hook {
         Some(reason) => refuse(&format!("a hook of panics would run {place}: {reason}")),
-        None => Ok(program.is_library.then(|| NO_HOOK.to_owned()).into_iter().collect()),
+        None => Ok(program.trusts_no_hook.then(|| NO_HOOK.to_owned()).into_iter().collect()),
     }
 }
 
@@ -539,7 +539,9 @@ fn hidden<'tcx>(
             let program = search(graph, owner, observer);
             match program.observer {
                 Some(reason) => refuse(&format!("`{shown}`"), &reason),
-                None => Ok(program.is_library.then(|| NO_CATCH.to_owned()).into_iter().collect()),
+                None => {
+                    Ok(program.trusts_no_catch.then(|| NO_CATCH.to_owned()).into_iter().collect())
+                }
             }
         }
     }

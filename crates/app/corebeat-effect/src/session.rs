@@ -4,9 +4,9 @@ use crate::candidate::{Candidate, Kept, Pattern, RUNTIME};
 use crate::effect::Effects;
 use crate::graph::Graph;
 use crate::trial::{self, Plan, Site, Verdict};
-use crate::{attempt, estimate, pattern, rule};
+use crate::{attempt, estimate, option, pattern, rule};
 use rustc_errors::Applicability;
-use rustc_middle::ty::TyCtxt;
+use rustc_middle::ty::{self, TyCtxt};
 use rustc_span::edition::Edition;
 use rustc_span::{SourceFile, Span};
 use std::cell::RefCell;
@@ -106,7 +106,32 @@ fn estimate<'tcx>(
         }
         _ => None,
     };
-    (is_work, refusal.map(|refusal| (refusal.text, refusal.span)))
+    let refusal = refusal.map(|refusal| (refusal.text, refusal.span));
+    (is_work, refusal.or_else(|| small(graph, candidate)))
+}
+
+/// Refuses a recursion whose calls take a few instructions each: most of them are near its leaves,
+/// where a join that is switched off takes as long as a call.
+fn small<'tcx>(
+    graph: &mut Graph<'tcx>,
+    candidate: &Candidate<'tcx>,
+) -> Option<(String, Option<Span>)> {
+    let tcx = graph.tcx;
+    let owner = tcx.typeck_root_def_id(candidate.owner.to_def_id());
+    let args = ty::GenericArgs::identity_for_item(tcx, owner);
+    if option::is_set(option::SMALL_CALLS) || candidate.parts.len() < 2 {
+        return None;
+    }
+    // The parts have work of their own: without a loop this is the recursion of the owner.
+    let function = graph.resolve(owner, tcx.erase_and_anonymize_regions(args))?;
+    graph.is_small(function).then(|| {
+        let name = tcx.item_name(owner);
+        let text = format!(
+            "a call of `{name}` takes a few instructions besides its recursion, less than a join \
+             (`--small-calls` proposes it)"
+        );
+        (text, None)
+    })
 }
 
 /// The open proposals that a trial can apply together. Those that overlap an accepted one are

@@ -13,7 +13,8 @@
 //! type arguments. Code that the analysis cannot follow might do anything.
 //!
 //! The user may promise for a library that its callers do not do these things. Then only its own
-//! code is searched, generic functions without knowledge of their type arguments.
+//! code is searched, generic functions without knowledge of their type arguments. The same promises
+//! about a program cover only its code that the analysis cannot follow.
 
 use crate::body::summary_of;
 use crate::effect::Kind;
@@ -33,15 +34,17 @@ pub(crate) struct Program {
     pub(crate) observer: Option<String>,
     /// The reason for which there might be a hook of panics.
     pub(crate) hook: Option<String>,
-    /// It is a library: what is not found rests on a promise of the user.
-    pub(crate) is_library: bool,
+    /// That no observer is found rests on a promise of the user, and the same for hooks.
+    pub(crate) trusts_no_catch: bool,
+    pub(crate) trusts_no_hook: bool,
 }
 
 /// Searches the program. Changes the context of the graph.
 pub(crate) fn search(graph: &mut Graph<'_>) -> Program {
     let tcx = graph.tcx;
     let is_library = tcx.entry_fn(()).is_none();
-    let mut program = Program { is_library, ..Program::default() };
+    let mut program =
+        Program { trusts_no_catch: is_library, trusts_no_hook: is_library, ..Program::default() };
     if is_library {
         let is_promised = |name| option::is_set(name) || fault::is_planted("library");
         let may = |promise, text: &str| (!is_promised(promise)).then(|| text.to_owned());
@@ -90,15 +93,26 @@ fn read<'tcx>(
     };
     known.extend(reached.iter().filter(|node| !node.args.has_param()));
     for node in reached {
-        // A promise about a library covers the code that the analysis cannot follow.
-        let unknown = if program.is_library { None } else { opaque(graph, node) };
+        // A promise covers the code that the analysis cannot follow. In a library there is such
+        // code in any case: that of its callers.
+        let unknown = opaque(graph, node);
         if program.observer.is_none() {
-            program.observer = observes(graph, node).or_else(|| unknown.clone());
+            let rest = unpromised(&unknown, option::NO_CATCH, &mut program.trusts_no_catch);
+            program.observer = observes(graph, node).or(rest);
         }
         if program.hook.is_none() {
-            program.hook = sets_hook(graph, node).or(unknown);
+            let rest = unpromised(&unknown, option::NO_PANIC_HOOK, &mut program.trusts_no_hook);
+            program.hook = sets_hook(graph, node).or(rest);
         }
     }
+}
+
+/// The reason that unknown code gives, unless a promise covers it, on which then the result rests.
+fn unpromised(unknown: &Option<String>, promise: &str, is_trusted: &mut bool) -> Option<String> {
+    if unknown.is_some() && option::is_set(promise) {
+        *is_trusted = true;
+    }
+    if *is_trusted { None } else { unknown.clone() }
 }
 
 /// The node of a body of this crate.
@@ -171,10 +185,13 @@ fn observes<'tcx>(graph: &mut Graph<'tcx>, node: Instance<'tcx>) -> Option<Strin
     // A destructor runs while the panic leaves the function.
     if graph.is_own_destructor(node) {
         let effects = graph.effects([(node, tcx.def_span(node.def_id()))]);
-        // Code that callers of a library give as type arguments is a part of their promise.
+        // Code that callers of a library give as type arguments is a part of their promise, as code
+        // is that the analysis cannot follow.
         let is_generic = node.args.has_param();
-        let mut findings = effects.findings.iter();
-        if let Some(finding) = findings.find(|of| !(is_generic && of.kind == Kind::Dynamic)) {
+        let is_promised = option::is_set(option::NO_CATCH);
+        let is_covered =
+            |kind: Kind| is_generic && kind == Kind::Dynamic || is_promised && kind.is_opaque();
+        if let Some(finding) = effects.findings.iter().find(|of| !is_covered(of.kind)) {
             return Some(format!("the destructor `{}` {}", name(), finding.text));
         }
     }

@@ -64,6 +64,7 @@ impl Batch {
             .args(["--crate-type", "bin", "--emit=metadata", "-Cdebug-assertions=on"])
             .args(["--error-format=json", "--out-dir", ".", "original.rs"])
             .env("CARGO_PRIMARY_PACKAGE", "1")
+            .env("COREBEAT_EFFECT_OPTIONS", "small-calls")
             .env_remove("COREBEAT_EFFECT_FAULT");
         if let Some(fault) = fault {
             command.env("COREBEAT_EFFECT_FAULT", fault);

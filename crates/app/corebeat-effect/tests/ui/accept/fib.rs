@@ -1,3 +1,4 @@
+//@ options=small-calls
 // The operands of one expression, at three kinds of places.
 fn fib(n: u32) -> u64 {
     if n < 2 { u64::from(n) } else { fib(n - 1) + fib(n - 2) }
