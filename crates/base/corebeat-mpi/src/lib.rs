@@ -27,9 +27,11 @@
 //! ```
 //!
 //! One thread of each rank makes all calls of MPI (`MPI_THREAD_FUNNELED`), so that no task waits in
-//! MPI. It looks for messages all the time while there are any. Without any, it sleeps from 50 µs
-//! to 1 ms at a time, because MPI cannot wake a thread for a message and for a task; the bell wakes
-//! it at once. MPI delivers the messages between two ranks in order.
+//! MPI. MPI cannot wake a thread for a message and for a task, so the thread looks for messages:
+//! all the time while there are any, and otherwise again after an eighth of the time since the last
+//! one, at most 1 ms. So a message waits for an eighth of the time since the one before it at most,
+//! and a rank without messages sleeps. The bell wakes the thread at once. MPI delivers the messages
+//! between two ranks in order. `examples/echo.rs` measures both.
 //!
 //! # Invariants
 //!

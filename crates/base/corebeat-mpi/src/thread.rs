@@ -1,11 +1,12 @@
 //! The thread of MPI.
 
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpi::Threading;
 use mpi::ffi;
@@ -15,11 +16,13 @@ use mpi::traits::{AsRaw, AsRawMut, Communicator, Destination, Equivalence, Sourc
 
 use crate::{Bell, Error, Exchange};
 
-/// Turns of the thread without a message before it sleeps.
-const IDLE_TURNS: u32 = 100;
-/// Bounds of a sleep without a message.
-const SLEEP_MIN: Duration = Duration::from_micros(50);
+/// Part of the time without a message that the thread sleeps before it looks again.
+const SLEEP_PART: u32 = 8;
+/// Bounds of a sleep without a message. A shorter one takes as long as its system call.
+const SLEEP_MIN: Duration = Duration::from_micros(5);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// Time without a message after which the node looks for a run without progress.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Messages that are received together, and their bytes before a further one.
 const RECEIVING_MAX: usize = 64;
 const RECEIVING_BYTES_MAX: usize = 16 << 20;
@@ -65,6 +68,8 @@ impl Ranks {
                 let why = "the library does not support programs with threads";
                 return drop(started.send(Err(Error::Start(why))));
             }
+            // After the start of MPI, whose threads keep their slack.
+            sleep_exactly();
             drop(started.send(Ok((world.rank() as u32, world.size() as u32))));
             // MPI uses the messages under way until this rank has ended, also if it aborts.
             let mut under_way = UnderWay::default();
@@ -211,34 +216,49 @@ enum Next {
     Abort(i32),
 }
 
-/// Wait of the thread between two looks for messages: longer and longer without any.
-#[derive(Default)]
+/// Wait of the thread between two looks for messages, which depends on the time of the last one.
 struct Pause {
-    idle: u32,
-    sleep: Duration,
+    since: Instant,
 }
 
 impl Pause {
-    /// Whether there was no message for some milliseconds.
-    fn is_long(&self) -> bool {
-        self.sleep == SLEEP_MAX
+    /// There is a message now.
+    fn new() -> Pause {
+        Pause { since: Instant::now() }
     }
 
-    fn wait(&mut self) {
-        if self.idle < IDLE_TURNS {
-            self.idle += 1;
-            thread::yield_now();
-        } else {
+    /// Whether there was no message for some milliseconds.
+    fn is_long(&self) -> bool {
+        self.since.elapsed() >= LOOK_AFTER
+    }
+
+    fn wait(&self) {
+        match sleep_after(self.since.elapsed()) {
+            None => thread::yield_now(),
             // A bell that rings meanwhile, or rang before, ends the sleep.
-            self.sleep = (self.sleep * 2).clamp(SLEEP_MIN, SLEEP_MAX);
-            thread::park_timeout(self.sleep);
+            Some(sleep) => thread::park_timeout(sleep),
         }
     }
 }
 
+/// Returns the sleep after this time without a message, if there is one. A message that arrives
+/// during the sleep waits for a small part of the time that has passed since the one before, so a
+/// run of regular messages loses no more than this part of its speed.
+fn sleep_after(idle: Duration) -> Option<Duration> {
+    let sleep = (idle / SLEEP_PART).min(SLEEP_MAX);
+    (sleep >= SLEEP_MIN).then_some(sleep)
+}
+
+/// Makes the sleeps of this thread as short as requested: the kernel may otherwise add 50 µs to
+/// each, to wake several threads at once.
+fn sleep_exactly() {
+    // Without the right to change the slack, sleeps are longer.
+    let _ = rustix::thread::set_current_timer_slack(NonZero::new(1));
+}
+
 /// Waits for a message of a rank without a busy loop: the sender may be compiling its boxes.
 fn receive(world: &SimpleCommunicator, from: i32) -> Vec<u8> {
-    let mut pause = Pause::default();
+    let pause = Pause::new();
     loop {
         let process = world.process_at_rank(from);
         if let Some(message) = process.immediate_matched_probe_with_tag(TAG) {
@@ -351,7 +371,7 @@ fn exchange(
 ) -> Result<Next, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
     let UnderWay { sending, receiving } = under_way;
-    let mut pause = Pause::default();
+    let mut pause = Pause::new();
     let mut next = Next::Orders;
     loop {
         match orders.try_recv() {
@@ -378,7 +398,7 @@ fn exchange(
         })?;
         // A large message advances only in calls of MPI.
         if is_active || !sending.is_empty() || !receiving.is_empty() {
-            pause = Pause::default();
+            pause = Pause::new();
         } else if pause.is_long() {
             node.look().map_err(Error::Stalled)?;
         }
@@ -417,4 +437,26 @@ fn receive_all(
         }
     }
     Ok(is_active)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleep_is_at_most_an_eighth_of_the_time_without_a_message() {
+        const LOOK: Duration = Duration::from_micros(1);
+        let (mut idle, mut looks, mut longest) = (Duration::ZERO, 0, Duration::ZERO);
+        while idle < Duration::from_secs(1) {
+            let sleep = sleep_after(idle).unwrap_or_default();
+            assert!(sleep * 8 <= idle, "{sleep:?} after {idle:?}");
+            assert!(sleep >= longest, "a sleep of {sleep:?} after one of {longest:?}");
+            longest = sleep;
+            idle += sleep + LOOK;
+            looks += 1;
+        }
+        assert_eq!(longest, SLEEP_MAX);
+        // A thread without messages looks about a thousand times a second.
+        assert!(looks < 1200, "{looks} looks in a second");
+    }
 }

@@ -3,8 +3,8 @@
 #![cfg(feature = "mpi")]
 
 use corebeat_mpi::{Bell, Error, Exchange, Ranks, expected};
+use corebeat_test_group::{test_on_ranks, texts};
 use std::collections::VecDeque;
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,31 +13,25 @@ fn on_ranks(test: &str, ranks: usize) -> bool {
     if expected() > 1 {
         return true;
     }
-    if let Some((output, texts)) = start(test, ranks) {
-        assert!(output.status.success(), "{texts}");
+    if let Some(output) = test_on_ranks(test, ranks) {
+        assert!(output.status.success(), "{}", texts(&output));
         let out = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(out.matches("1 passed").count(), ranks, "{texts}");
+        assert_eq!(out.matches("1 passed").count(), ranks, "{}", texts(&output));
     }
     false
 }
 
-/// Runs this test on several ranks. Returns its output, also as a text, if there is an `mpirun`.
-fn start(test: &str, ranks: usize) -> Option<(Output, String)> {
-    let Ok(version) = Command::new("mpirun").arg("--version").output() else {
-        println!("skipped: mpirun is not installed");
-        return None;
-    };
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let mut mpirun = Command::new("timeout");
-    mpirun.args(["100", "mpirun"]);
-    if version.contains("Open MPI") || version.contains("OpenRTE") {
-        mpirun.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+/// Starts this test on three ranks, unless this process is one of them. The run must fail with this
+/// text. Returns whether this process is a rank.
+fn fails_on_ranks(test: &str, with: &str) -> bool {
+    if expected() > 1 {
+        return true;
     }
-    mpirun.args(["-n", &ranks.to_string()]).arg(std::env::current_exe().unwrap());
-    let output = mpirun.args(["--exact", test, "--nocapture"]).output().unwrap();
-    let [out, err] = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
-    let texts = format!("{out}\n{err}");
-    Some((output, texts))
+    if let Some(output) = test_on_ranks(test, 3) {
+        assert_eq!(output.status.code(), Some(1), "{}", texts(&output));
+        assert!(texts(&output).contains(with), "{}", texts(&output));
+    }
+    false
 }
 
 /// Sends numbered messages to each other rank, and counts those that it receives.
@@ -153,13 +147,7 @@ impl Exchange for Panics {
 
 #[test]
 fn panic_of_a_receiver_ends_the_run() {
-    let test = "panic_of_a_receiver_ends_the_run";
-    if expected() == 1 {
-        if let Some((output, texts)) = start(test, 3) {
-            // `timeout` would have the status 124.
-            assert_eq!(output.status.code(), Some(1), "{texts}");
-            assert!(texts.contains("a planted panic at a message"), "{texts}");
-        }
+    if !fails_on_ranks("panic_of_a_receiver_ends_the_run", "a planted panic at a message") {
         return;
     }
     let ranks = Ranks::start().unwrap();
@@ -192,12 +180,8 @@ impl Exchange for Stalled {
 
 #[test]
 fn run_without_progress_ends() {
-    let test = "run_without_progress_ends";
-    if expected() == 1 {
-        if let Some((output, texts)) = start(test, 3) {
-            assert_eq!(output.status.code(), Some(1), "{texts}");
-            assert!(texts.contains("a planted wait of all tasks; the run is aborted"), "{texts}");
-        }
+    let line = "a planted wait of all tasks; the run is aborted";
+    if !fails_on_ranks("run_without_progress_ends", line) {
         return;
     }
     let ranks = Ranks::start().unwrap();

@@ -1,6 +1,7 @@
 //! Processes of tests that end with their test, also when the test fails or is killed, and that
 //! handle signals as in a terminal ([`reset_signals`]); children of fork with a time limit
-//! ([`in_child`]); flags that end loops ([`SetOnDrop`]); and C programs for tests ([`compile`]).
+//! ([`in_child`]); flags that end loops ([`SetOnDrop`]); C programs for tests ([`compile`]); and
+//! tests on several ranks of MPI ([`test_on_ranks`], [`mpirun()`]).
 //!
 //! Place in the loop: none. Tests of other crates use this crate as a development dependency.
 //!
@@ -41,6 +42,10 @@
 //!
 //! Processes that leave the group (`setsid`, `setpgid`) are not killed; `cargo xtask ci` reports
 //! them. Processes in a frozen control group of version 1 end when the group is thawed.
+
+mod mpirun;
+
+pub use mpirun::{MPIRUN_LATE, MPIRUN_MAX_S, mpirun, test_on_ranks, texts};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
