@@ -375,5 +375,5 @@ fn horizon(system: &System, objective: Objective) -> u64 {
     let wanted = wanted.saturating_add(objective.least_ns());
     let rate: f64 = periods.iter().map(|p| 1.0 / *p as f64).sum();
     let limit = (JOBS_MAX as f64 / rate.max(1e-18)) as u64;
-    wanted.min(limit).min(TIME_MAX_NS).max(1)
+    wanted.min(limit).clamp(1, TIME_MAX_NS)
 }
