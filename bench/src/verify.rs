@@ -53,10 +53,10 @@ pub(crate) const BENCHES: [Bench; 4] = [
     },
     Bench {
         name: "verify.search",
-        summary: "number of simulations that a search evaluates in a second",
-        peers: &[],
+        summary: "number of simulations that searches on two threads evaluate in a second",
+        peers: &["one thread"],
         tools: &[],
-        cases: |_| SEARCHES.map(|(case, _)| case.to_owned()).to_vec(),
+        cases: |_| vec![CASE.into()],
         run: run_searches,
     },
 ];
@@ -76,6 +76,8 @@ enum Subject {
     #[value(name = "quick-xml")]
     QuickXml,
     Simso,
+    #[value(name = "one thread")]
+    OneThread,
 }
 
 /// The work of a subject.
@@ -87,8 +89,8 @@ enum Work {
     Model(usize, u64),
     /// This number of hyper-periods of the democar.
     Democar(u64),
-    /// Searches on this number of threads, each with this number of evaluations.
-    Search(u64, u64),
+    /// A search on each thread, with this number of evaluations.
+    Search(u64),
 }
 
 fn run(session: &Session) -> Result<(), String> {
@@ -168,14 +170,9 @@ fn run_democar(session: &Session) -> Result<(), String> {
     })
 }
 
-/// The cases of `verify.search` with their threads.
-const SEARCHES: [(&str, u64); 2] = [("1 thread", 1), ("2 threads", 2)];
-
 fn run_searches(session: &Session) -> Result<(), String> {
     let count = if session.quick { 100 } else { 20_000 };
-    let case =
-        |(case, threads)| Case::new(case, &[Subject::Corebeat], Work::Search(threads, count));
-    let cases: Vec<Case<Subject, Work>> = SEARCHES.into_iter().map(case).collect();
+    let cases = [Case::new(CASE, &[Subject::Corebeat, Subject::OneThread], Work::Search(count))];
     let unit = |_: &Case<Subject, Work>| ("evaluations/s", Better::Higher);
     apart::measure_each(session, BENCHES[3].name, unit, &cases, |subject, work| {
         apart::value(apart::command(session, "verify", &Options { subject, work })?)
@@ -289,7 +286,9 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Analyses(sets, count) => analyse_sets(options.subject, sets, count),
         Work::Model(model, count) => read_models(options.subject, model, count),
         Work::Democar(count) => simulate(count),
-        Work::Search(threads, count) => search(threads, count),
+        Work::Search(count) => {
+            search(if options.subject == Subject::OneThread { 1 } else { 2 }, count)
+        }
     }
 }
 

@@ -87,7 +87,7 @@ const GROUPS: [&[&str]; 15] = [
     &["probe.call", "probe.depth", "probe.cpu", "probe.bytes"],
     &["trace.event"],
     &["sim.speed"],
-    &["verify.response", "verify.model", "verify.simulate"],
+    &["verify.response", "verify.model", "verify.simulate", "verify.search"],
 ];
 
 /// Subjects that need a tool, and may be missing.
@@ -173,6 +173,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "verify.response" => &["response-time-analysis"],
         "verify.model" => &["quick-xml"],
         "verify.simulate" => &[],
+        "verify.search" => &["one thread"],
         _ => panic!("the peers of {bench} are not listed here"),
     }
 }
