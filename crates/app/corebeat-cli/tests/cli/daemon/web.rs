@@ -226,7 +226,8 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method, and returns its result.
+    /// Calls a method, and returns its result; null if the page was left meanwhile, as by a click on
+    /// a link.
     fn call(&mut self, method: &str, params: &Value) -> Value {
         self.number += 1;
         let mut call = json!({ "id": self.number, "method": method, "params": params });
@@ -239,7 +240,9 @@ impl Browser {
             assert!(self.answers.read_until(0, &mut text).unwrap() > 0, "the browser has ended");
             let message: Value = serde_json::from_slice(&text[..text.len() - 1]).unwrap();
             if message["id"] == self.number {
-                assert!(message["error"].is_null(), "{method}: {message}");
+                let error = &message["error"];
+                let is_left = error["message"] == "Inspected target navigated or closed";
+                assert!(error.is_null() || is_left, "{method}: {message}");
                 return message["result"].clone();
             }
         }
