@@ -182,8 +182,8 @@ mod tests {
         let mut writer = Writer { way: Way::Direct, left_out: 0, is_cut: false };
         assert!(fill(&mut writer, stream.as_fd()) > 0);
         drop(reader);
-        // Without a reader, the write fails at once. A child of another test has inherited the reader
-        // until it executes its program.
+        // Without a reader, the write fails at once. A child of another test has inherited the
+        // reader until it executes its program.
         let fails = |_| {
             writer.write(stream.as_fd(), "corebeat: nobody reads\n");
             std::thread::yield_now();

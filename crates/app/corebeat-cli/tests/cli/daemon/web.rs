@@ -226,8 +226,8 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls a method, and returns its result; null if the page was left meanwhile, as by a click on
-    /// a link.
+    /// Calls a method, and returns its result; null if the page was left meanwhile, as by a click
+    /// on a link.
     fn call(&mut self, method: &str, params: &Value) -> Value {
         self.number += 1;
         let mut call = json!({ "id": self.number, "method": method, "params": params });
