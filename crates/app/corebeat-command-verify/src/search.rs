@@ -7,7 +7,7 @@ use corebeat_command::{
 };
 use corebeat_verify::{
     Effect, Found, Kind, Model, Objective, Replay, Search, SearchOptions, Subject, System, Time,
-    Witness, Worst, btf, gantt_svg, perfetto, responses,
+    Witness, Worst, btf, gantt_svg, horizon_ns, perfetto, responses,
 };
 use serde_json::json;
 use signal_hook::consts::SIGINT;
@@ -164,8 +164,7 @@ fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
         if system.entries.is_empty() {
             continue;
         }
-        let settings = SearchOptions { objective, ..SearchOptions::default() };
-        let horizon_ns = Search::new(&system, settings).horizon_ns();
+        let horizon_ns = horizon_ns(&system, objective);
         if horizon_ns < objective.least_ns() {
             return Err(Failure::usage(format!(
                 "{} is longer than a scenario of 20,000 jobs, which lasts {}; shorten it",

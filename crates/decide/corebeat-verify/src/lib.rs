@@ -177,7 +177,7 @@ pub use partition::{
     Answer, Component, Constraint, Partition, PartitionOptions, Place, explain, partition,
 };
 pub use response::{CoreSet, Load};
-pub use search::{Found, Search, SearchOptions};
+pub use search::{Found, Search, SearchOptions, horizon_ns};
 pub use simulation::{Activity, Completion, Job, Jobs, Record, Simulation, Span};
 pub use system::{Entry, System};
 pub use table::{read_csv, write_csv};

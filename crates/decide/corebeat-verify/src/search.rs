@@ -95,7 +95,7 @@ impl<'a> Search<'a> {
         Search {
             simulation: Simulation::new(system),
             random: Rng::with_seed(options.seed),
-            horizon_ns: horizon(system, options.objective),
+            horizon_ns: horizon_ns(system, options.objective),
             population: vec![],
             instants: count + 1,
             best: None,
@@ -106,11 +106,6 @@ impl<'a> Search<'a> {
             system,
             options,
         }
-    }
-
-    /// Time within which the jobs of a scenario arrive, in nanoseconds.
-    pub fn horizon_ns(&self) -> u64 {
-        self.horizon_ns
     }
 
     /// Number of simulations so far.
@@ -363,10 +358,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Time within which jobs arrive: the busy periods from a common release as far as they are short,
-/// at least two of the longest periods and the time that the objective needs, bounded by the number
-/// of jobs.
-fn horizon(system: &System, objective: Objective) -> u64 {
+/// Time in nanoseconds within which the jobs of a scenario arrive: the busy periods from a common
+/// release as far as they are short, at least two of the longest periods and the time that the
+/// objective needs, bounded by the number of jobs.
+pub fn horizon_ns(system: &System, objective: Objective) -> u64 {
     let period = |e| system.rate_ns(&system.entries[e]);
     let periods: Vec<u64> = (0..system.entries.len()).filter_map(period).collect();
     let longest = periods.iter().copied().max().unwrap_or(1);

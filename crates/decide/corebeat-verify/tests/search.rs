@@ -2,8 +2,8 @@
 
 use corebeat_verify::generate::task_set;
 use corebeat_verify::{
-    Activation, Jobs, Model, Objective, Range, Record, Search, SearchOptions, Simulation, Subject,
-    System, Task, Verdict, Witness, Worst, analyse, btf, gantt_svg, perfetto, read_toml,
+    Activation, Found, Jobs, Model, Objective, Range, Record, Search, SearchOptions, Simulation,
+    Subject, System, Task, Verdict, Witness, Worst, analyse, btf, gantt_svg, perfetto, read_toml,
 };
 use fastrand::Rng;
 
@@ -35,6 +35,13 @@ fn model(random: &mut Rng) -> Model {
     model
 }
 
+/// The result of a whole search.
+fn searched(system: &System, options: SearchOptions) -> Found {
+    let mut search = Search::new(system, options);
+    while search.step() {}
+    search.found().unwrap()
+}
+
 #[test]
 fn witness_exists_if_and_only_if_the_exact_test_fails() {
     let (mut unschedulable, mut found) = (0, 0);
@@ -44,9 +51,7 @@ fn witness_exists_if_and_only_if_the_exact_test_fails() {
         let report = analyse(&model);
         let system = System::new(&model, None);
         let options = SearchOptions { evaluations: 400, seed: round, ..SearchOptions::default() };
-        let mut search = Search::new(&system, options);
-        while search.step() {}
-        let best = search.found().unwrap();
+        let best = searched(&system, options);
         match report.verdict {
             Verdict::Schedulable => assert!(!best.worst.is_miss(), "round {round}"),
             Verdict::Unschedulable => {
@@ -111,9 +116,7 @@ fn worst_case_of_cores_with_a_spin_lock_replays_and_draws() {
         stops_at_miss: false,
         ..Default::default()
     };
-    let mut search = Search::new(&system, options);
-    while search.step() {}
-    let found = search.found().unwrap();
+    let found = searched(&system, options);
     // 3 ms, and the whole section of the other core.
     assert_eq!(found.worst.value_ns, 7_000_000 - 1);
     let bound = analyse(&model).tasks[0].response_ns.unwrap();
@@ -138,9 +141,7 @@ fn equal_seeds_give_equal_searches() {
     let run = |seed| {
         let options =
             SearchOptions { evaluations: 500, seed, stops_at_miss: false, ..Default::default() };
-        let mut search = Search::new(&system, options);
-        while search.step() {}
-        search.found().unwrap().jobs
+        searched(&system, options).jobs
     };
     assert_eq!(run(3), run(3));
 }
@@ -244,10 +245,8 @@ fn worst_waits_and_loads_equal_those_counted_in_each_nanosecond() {
         for objective in
             [Objective::Wait { task: None, limit_ns }, Objective::Load { window_ns, limit_ns }]
         {
-            let mut search = Search::new(&system, options(objective));
-            while search.step() {}
-            let Worst { value_ns, subject, .. } = search.found().unwrap().worst;
-            let jobs = search.found().unwrap().jobs;
+            let Found { worst: Worst { value_ns, subject, .. }, jobs, .. } =
+                searched(&system, options(objective));
             let mut record = Record::default();
             Simulation::new(&system).run(&jobs, u64::MAX, Some(&mut record));
             let (wait, load) = counted(&system, &jobs, &record, window_ns as usize);
@@ -297,9 +296,7 @@ fn starvation_and_load_have_witnesses_that_replay() {
             stops_at_miss: false,
             ..Default::default()
         };
-        let mut search = Search::new(&system, options);
-        while search.step() {}
-        search.found().unwrap()
+        searched(&system, options)
     };
     // The least urgent job waits for three jobs of `often`, and for the other one: 3 * 2 ms + 5 ms,
     // and then for the job of `often` that is released at this moment or before.
