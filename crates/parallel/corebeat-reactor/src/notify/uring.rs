@@ -13,6 +13,9 @@
 //! | a request is submitted | the one that waits; others queue the descriptor, and ring a bell |
 //! | a request is cancelled | the thread of the server that closes or moves the connection |
 //!
+//! The kernel does not interrupt a thread that runs (`IORING_SETUP_COOP_TASKRUN`, Linux 5.19). Such
+//! a thread gets its reports at the end of its next system call, several at once.
+//!
 //! A thread in a wait that nothing interrupts, as for a disk, delays the reports of its requests.
 //! Where one thread at a time both waits and handles, these are its own connections. In
 //! Leader/Followers they would be those of all threads, so a further thread, which only submits
@@ -140,7 +143,8 @@ impl Uring {
             KeptOut::descriptor(|| {
                 let _taken = StandardTaken::new()?;
                 let mut builder = IoUring::builder();
-                builder.setup_clamp().setup_submit_all().setup_cqsize(reports);
+                builder.setup_clamp().setup_submit_all().setup_coop_taskrun();
+                builder.setup_cqsize(reports);
                 let ring: IoUring = builder.build(changes)?;
                 // A filter may permit to create a ring, and forbid to use it.
                 ring.submitter().submit()?;

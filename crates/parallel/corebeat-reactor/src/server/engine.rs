@@ -443,7 +443,9 @@ impl Engine {
             if self.close_if_late(connection, scratch) {
                 return;
             }
-            connection.set_starved(false);
+            if connection.is_starved() {
+                connection.set_starved(false);
+            }
             // Before the reads, so that an idle connection has received nothing until now.
             let is_draining = self.is_draining();
             let buffered_max = self.config.buffered_bytes;
