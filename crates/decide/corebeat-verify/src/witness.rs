@@ -88,18 +88,17 @@ impl Witness {
         // Without the later jobs, a job that is not over may have a still worse end.
         let record = simulate(system, &jobs);
         let worst = found.objective.worst(system, &record).unwrap_or(found.worst);
-        let name = |e: usize| model.tasks[system.entries[e].task].name.clone();
-        let objective = match (worst.subject, found.objective) {
-            (Subject::Core(core), Objective::Load { window_ns, .. }) => {
-                Kind::Load { core: model.cores[core].name.clone(), window: window_ns.into() }
+        let name = name(model, system, worst.subject).to_owned();
+        let objective = match found.objective {
+            Objective::Response { .. } => Kind::Response { task: name },
+            Objective::Wait { .. } => Kind::Wait { task: name },
+            Objective::Load { window_ns, .. } => {
+                Kind::Load { core: name, window: window_ns.into() }
             }
-            (Subject::Entry(e), Objective::Wait { .. }) => Kind::Wait { task: name(e) },
-            (Subject::Entry(e) | Subject::Core(e), _) => Kind::Response { task: name(e) },
         };
-        let lists = jobs.iter().enumerate();
-        let jobs = lists.flat_map(|(e, list)| {
-            list.iter().map(move |job| WitnessJob {
-                task: name(e),
+        let jobs = system.entries.iter().zip(&jobs).flat_map(|(entry, list)| {
+            list.iter().map(|job| WitnessJob {
+                task: model.tasks[entry.task].name.clone(),
                 arrival: job.arrival_ns.into(),
                 release: (job.release_ns != job.arrival_ns).then(|| job.release_ns.into()),
                 execution: job.execution_ns.into(),
@@ -199,10 +198,7 @@ impl Witness {
         let Some(worst) = objective.worst(&system, &record) else {
             return changed(format!("'{of}' does nothing"));
         };
-        let name = match worst.subject {
-            Subject::Entry(e) => &model.tasks[system.entries[e].task].name,
-            Subject::Core(core) => &model.cores[core].name,
-        };
+        let name = name(model, &system, worst.subject);
         if (worst.value_ns, name) != (self.time.ns, of) {
             let (found, time) = (Time::from(worst.value_ns), self.time);
             let what = &self.objective;
@@ -215,6 +211,13 @@ impl Witness {
         record.spans.iter_mut().for_each(|s| s.to_ns = s.to_ns.min(worst.end_ns));
         record.completions.retain(|c| c.end_ns <= worst.end_ns);
         Ok(Replay { system, record, worst })
+    }
+}
+
+fn name<'a>(model: &'a Model, system: &System, subject: Subject) -> &'a String {
+    match subject {
+        Subject::Entry(e) => &model.tasks[system.entries[e].task].name,
+        Subject::Core(core) => &model.cores[core].name,
     }
 }
 
