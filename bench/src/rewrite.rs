@@ -7,6 +7,7 @@
 
 use crate::Bench;
 use crate::apart::{self, Case};
+use crate::memory::resident_bytes;
 use crate::round::Measured;
 use crate::row::Better;
 use crate::session::Session;
@@ -31,7 +32,7 @@ mod social;
 #[path = "../../crates/parallel/corebeat-rewrite/tests/antworld/mod.rs"]
 mod antworld;
 
-pub(crate) const BENCHES: [Bench; 4] = [
+pub(crate) const BENCHES: [Bench; 5] = [
     Bench {
         name: "rewrite.match",
         summary: "time to count the matches of patterns of 6 and 7 nodes among 40,000 videos",
@@ -74,6 +75,14 @@ pub(crate) const BENCHES: [Bench; 4] = [
         tools: &[],
         cases: |session| apart::names(&social_cases(session)),
         run: |session| measure(session, 3, "ms", &social_cases(session)),
+    },
+    Bench {
+        name: "rewrite.memory",
+        summary: "memory of a graph of videos for each of its edges",
+        peers: &["petgraph"],
+        tools: &[],
+        cases: |session| apart::names(&memory_cases(session)),
+        run: |session| measure(session, 4, "bytes/edge", &memory_cases(session)),
     },
 ];
 
@@ -139,6 +148,8 @@ enum Work {
     /// The first or the second query of the Social Media case: the first evaluation, or those after
     /// all changes.
     Social { is_second: bool, is_update: bool },
+    /// Builds a graph of videos.
+    Memory,
 }
 
 #[derive(Clone, Copy)]
@@ -237,6 +248,15 @@ fn social_cases(session: &Session) -> Vec<Case<Subject, Load>> {
         })
     });
     cases.collect()
+}
+
+fn memory_cases(session: &Session) -> Vec<Case<Subject, Load>> {
+    let videos: &[u32] = if session.quick { &[20_000] } else { &[500_000, 2_000_000] };
+    let case = |size: &u32| {
+        let load = Load { work: Work::Memory, size: *size };
+        Case::new(format!("{size} videos"), &[Subject::Corebeat, Subject::Petgraph], load)
+    };
+    videos.iter().map(case).collect()
 }
 
 /// A folder with models of the contest: `COREBEAT_TTC2018`, or that of the tests.
@@ -343,7 +363,29 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Work::Ants => ants(options),
         Work::Update => update(options),
         Work::Social { is_second, is_update } => social(options, is_second, is_update),
+        Work::Memory => memory(options),
     }
+}
+
+/// Builds the paper's graph of videos.
+fn memory(options: &Options) -> Result<(f64, u64), String> {
+    let videos = Videos::new(options.size, RELATED_MAX, Choice::Even, SEED);
+    let edges = videos.edges().count() as u64;
+    let before = resident_bytes()?;
+    let (after, built) = match options.subject {
+        Subject::Petgraph => {
+            let graph = petgraph::Graph::<(), ()>::from_edges(videos.edges());
+            (resident_bytes()?, graph.edge_count() as u64)
+        }
+        _ => {
+            let graph = videos.graph().map_err(|e| e.to_string())?;
+            (resident_bytes()?, graph.edge_count())
+        }
+    };
+    if built != edges {
+        return Err(format!("the graph has {built} edges instead of {edges}"));
+    }
+    Ok((after.saturating_sub(before) as f64 / edges as f64, edges))
 }
 
 /// Evaluates a query of the Social Media case.
