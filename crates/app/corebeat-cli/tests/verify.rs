@@ -140,6 +140,34 @@ fn table_may_begin_with_a_byte_order_mark_and_a_core_without_tasks_has_no_use() 
 }
 
 #[test]
+fn search_names_tasks_whose_deadlines_lie_after_the_scenarios() {
+    let folder = folder();
+    let table = "name,period,worst,priority\nfast,10 us,6 us,2\nslow,1 s,500 ms,1\n";
+    fs::write(folder.path().join("long.csv"), table).unwrap();
+    let args = ["search", "long.csv", "--evaluations", "20"];
+    let (_, text, _) = verify(folder.path(), &args);
+    assert!(text.contains("longest responses may be missing: slow\n"), "{text}");
+    let (_, text, _) = verify(folder.path(), &[&args[..], &["--json"]].concat());
+    assert!(text.contains(r#""tasks_beyond_scenario":["slow"]"#), "{text}");
+}
+
+#[test]
+fn result_is_printed_although_a_file_cannot_be_written() {
+    let folder = folder();
+    let full = "/dev/full";
+    let search = ["search", "engine.amxmi", "--evaluations", "20", "--btf", full];
+    let search = [&search[..], &["--witness", "kept.toml"]].concat();
+    let partition = vec!["partition", "electric-vehicle.toml", "--nodes", "100", "-o", full];
+    let analyse = vec!["analyse", "engine.amxmi", "--svg", full];
+    for (args, result) in [(search, "result: "), (partition, " units"), (analyse, "verdict: ")] {
+        let (status, text, error) = verify(folder.path(), &args);
+        assert!(status == 125 && text.contains(result), "{args:?}: {status} {text}");
+        assert!(error.contains("cannot write /dev/full: No space left"), "{error}");
+    }
+    assert!(folder.path().join("kept.toml").exists());
+}
+
+#[test]
 fn json_of_every_command_is_one_object() {
     let folder = folder();
     let path = folder.path();

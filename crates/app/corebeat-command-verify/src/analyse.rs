@@ -37,12 +37,14 @@ pub(crate) fn main(options: &Options) -> Done {
     let svg = options.svg.as_deref().map(Output::create_with_cleanup).transpose()?;
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let report = analyse(&model);
-    svg.map_or(Ok(()), |file| file.write(&response_svg(&model, &report)))?;
+    // A full disk does not lose the result.
+    let written = svg.map_or(Ok(()), |file| file.write(&response_svg(&model, &report)));
     let text = match options.json {
         true => json_of(&model, &report),
         false => text_of(&model, &report),
     };
     print(text)?;
+    written?;
     Ok::<_, Failure>(status(report.verdict))
 }
 
@@ -54,10 +56,11 @@ fn text_of(model: &Model, report: &Report) -> String {
         "task", "core", "mode", "worst", "response", "deadline", "figure", "verdict",
     ])];
     for t in &report.tasks {
-        let figure = match (t.response_ns, t.is_exact) {
-            (None, _) => "-",
-            (_, true) => "exact",
-            _ => "bound",
+        let figure = match (t.response_ns, t.is_exact, t.is_bound) {
+            (None, ..) => "-",
+            (_, true, _) => "exact",
+            (_, _, true) => "bound",
+            _ => "partial",
         };
         let name = model.tasks[t.task].name.clone();
         let (worst, response, deadline) = (ms(t.worst_ns), ms(t.response_ns), ms(t.deadline_ns));
@@ -127,7 +130,7 @@ fn json_of(model: &Model, report: &Report) -> String {
         json!({
             "task": model.tasks[t.task].name, "core": t.core.map(|c| &model.cores[c].name),
             "mode": mode(model, t.mode), "worst_ns": t.worst_ns, "response_ns": t.response_ns,
-            "deadline_ns": t.deadline_ns, "exact": t.is_exact, "method": t.method.source(),
+            "deadline_ns": t.deadline_ns, "exact": t.is_exact, "bound": t.is_bound, "method": t.method.source(),
             "verdict": t.verdict.name(), "why": t.why,
         })
     };

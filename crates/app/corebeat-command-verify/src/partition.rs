@@ -82,11 +82,13 @@ pub(crate) fn main(options: &Options) -> Done {
         true => explain(&model, &settings, found.units - 1).map_err(wrong)?,
         false => vec![],
     };
-    output.map_or(Ok(()), |file| file.write(&write_toml(&found.apply(&model))))?;
+    // A full disk does not lose the result.
+    let written = output.map_or(Ok(()), |file| file.write(&write_toml(&found.apply(&model))));
     print(match options.json {
         true => json_of(&found, &reasons),
         false => text_of(&model, &found, &reasons, options),
     })?;
+    written?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -95,6 +95,8 @@ struct Outcome {
     witness: Option<Witness>,
     /// Bound of a response time by analysis, in nanoseconds.
     bound_ns: Option<u64>,
+    /// Tasks whose deadlines lie after the end of a scenario.
+    beyond: Vec<String>,
     evaluations: u64,
     seconds: f64,
     is_interrupted: bool,
@@ -130,11 +132,13 @@ pub(crate) fn main(options: &Options) -> Done {
     // As a later replay reads it.
     let written = Witness::read(&witness.write()).and_then(|witness| witness.replay(&model));
     let replay = written.map_err(|e| Failure::data(format!("{at}: {e}")))?;
-    write(files, &model, witness, &replay)?;
+    // A full disk does not lose the result.
+    let written = write(files, &model, witness, &replay);
     print(match options.json {
         true => json_of(&model, witness, &outcome),
         false => text_of(&model, witness, &outcome),
     })?;
+    written?;
     Ok(ExitCode::from(u8::from(witness.is_miss())))
 }
 
@@ -144,12 +148,17 @@ fn read(path: &Path) -> Result<Witness, Failure> {
     Witness::read(&text).map_err(|e| Failure::data(format!("{shown}: {e}")))
 }
 
+/// Writes all files. Returns the first error.
 fn write(files: Files, model: &Model, witness: &Witness, replay: &Replay) -> Result<(), Failure> {
-    files.witness.map_or(Ok(()), |file| file.write(&witness.write()))?;
-    files.svg.map_or(Ok(()), |file| file.write(&gantt_svg(model, replay)))?;
-    files.btf.map_or(Ok(()), |file| file.write(&btf(model, replay)))?;
-    let Some(file) = files.perfetto else { return Ok(()) };
-    file.write(&perfetto(model, replay).map_err(Failure::internal)?)
+    let perfetto = |file: Output| file.write(&perfetto(model, replay).map_err(Failure::internal)?);
+    [
+        files.witness.map_or(Ok(()), |file| file.write(&witness.write())),
+        files.svg.map_or(Ok(()), |file| file.write(&gantt_svg(model, replay))),
+        files.btf.map_or(Ok(()), |file| file.write(&btf(model, replay))),
+        files.perfetto.map_or(Ok(()), perfetto),
+    ]
+    .into_iter()
+    .collect()
 }
 
 /// Searches in each mode, up to the first missed deadline.
@@ -172,12 +181,20 @@ fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
                 Time::from(horizon_ns)
             )));
         }
+        if let Objective::Response { task } = objective {
+            let entries = system.entries.iter();
+            let entries = entries.filter(|entry| task.is_none_or(|task| entry.task == task));
+            let beyond = entries.filter(|e| e.deadline_ns.is_some_and(|at| at > horizon_ns));
+            outcome.beyond.extend(beyond.map(|entry| model.tasks[entry.task].name.clone()));
+        }
         let (found, evaluations) = islands(model, m, &system, objective, options, &stop);
         outcome.evaluations += evaluations;
         let Some(found) = found else { continue };
         let witness = Witness::new(model, m, &system, &found);
         if worst.is_none_or(|old: Worst| found.worst.share() > old.share()) {
-            outcome.bound_ns = bound_ns(&system, objective, found.worst.subject);
+            // Without the omitted parts, it is no bound.
+            let bound_ns = bound_ns(&system, objective, found.worst.subject);
+            outcome.bound_ns = bound_ns.filter(|_| !is_partial(model));
             outcome.witness = Some(witness);
             worst = Some(found.worst);
         }
@@ -397,11 +414,22 @@ fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
         (_, true) => "\nresult: the limit is exceeded\n",
         (_, false) => "\nresult: no time above the limit was found\n",
     };
+    if !outcome.beyond.is_empty() {
+        let tasks = outcome.beyond.join(", ");
+        text += "note: a scenario has at most 20,000 jobs, and ends before the deadlines of these \
+                 tasks, whose longest responses may be missing: ";
+        text += &format!("{tasks}\n");
+    }
     if omitted(model) > 0 || model.notes.iter().any(|note| note.effect != Effect::None) {
         text += "note: the scenario is one of the model without its parts that are not supported; \
                  'corebeat verify analyse' lists them\n";
     }
     text
+}
+
+/// Whether the model lacks parts that could make a response time longer.
+fn is_partial(model: &Model) -> bool {
+    omitted(model) > 0 || model.notes.iter().any(|note| note.effect == Effect::Optimistic)
 }
 
 /// Number of tasks that are not simulated, in all modes.
@@ -416,7 +444,7 @@ fn json_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
         format!("{limit}_ns"): witness.limit.map(|limit| limit.ns),
         "missed": witness.is_miss(), "evaluations": outcome.evaluations,
         "seconds": outcome.seconds, "interrupted": outcome.is_interrupted,
-        "omitted_tasks": omitted(model),
+        "omitted_tasks": omitted(model), "tasks_beyond_scenario": outcome.beyond,
     });
     match &witness.objective {
         Kind::Response { .. } => all["bound_ns"] = json!(outcome.bound_ns),

@@ -103,7 +103,7 @@ pub struct TaskResult {
     pub core: Option<CoreId>,
     /// Worst-case execution time in nanoseconds, if it is known.
     pub worst_ns: Option<u64>,
-    /// Upper bound of the response time in nanoseconds. `None`: no bound, or the method has none.
+    /// Response time in nanoseconds. `None`: no bound, or the method has none.
     pub response_ns: Option<u64>,
     /// Deadline in nanoseconds.
     pub deadline_ns: Option<u64>,
@@ -111,6 +111,9 @@ pub struct TaskResult {
     pub method: Method,
     /// The response time is reached, not only a bound.
     pub is_exact: bool,
+    /// No response is longer. False without a response time, and if a part of the model that could
+    /// make it longer is missing or not supported.
+    pub is_bound: bool,
     /// The answer for this task.
     pub verdict: Verdict,
     /// The ground of a verdict other than schedulable; empty if it is schedulable.
@@ -510,6 +513,7 @@ fn task_results(
             deadline_ns: entry.deadline_ns,
             method: bound.method,
             is_exact: bound.is_exact && bound.method != Method::Demand,
+            is_bound: bound.response_ns.is_some(),
             verdict,
             why,
         });
@@ -524,6 +528,7 @@ fn task_results(
             deadline_ns: model.deadline_ns(*task),
             method: Method::None,
             is_exact: false,
+            is_bound: false,
             verdict: Verdict::Unknown,
             why: why.clone(),
         });
@@ -622,6 +627,7 @@ fn taint(model: &Model, system: &System, results: &mut [TaskResult]) {
     for result in results {
         if let Some(why) = &reasons[result.task] {
             (result.verdict, result.is_exact) = (Verdict::Unknown, false);
+            result.is_bound = false;
             result.why.clone_from(why);
         } else if let Some(why) = &pessimistic[result.task] {
             result.is_exact = false;

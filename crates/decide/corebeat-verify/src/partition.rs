@@ -105,7 +105,7 @@ pub enum Answer {
     Yes,
     /// It does not.
     No,
-    /// The limit of nodes was reached.
+    /// The limit of nodes was reached, or the analysis of a core reached its limits.
     Undecided,
 }
 
@@ -153,6 +153,8 @@ struct State {
     nodes: u64,
     best: Option<(u64, Vec<Place>)>,
     set: CoreSet,
+    /// A place was refused although no late task is known: the analysis reached its limits.
+    is_unsure: bool,
 }
 
 /// Partitions the tasks of a model, whatever cores they have, onto units of [`Model::unit`].
@@ -176,7 +178,7 @@ pub fn partition(model: &Model, options: &PartitionOptions) -> Result<Partition,
                 (units, places) = (count, found);
                 break;
             }
-            if state.nodes <= problem.nodes_max && proven == count {
+            if state.is_complete(problem.nodes_max) && proven == count {
                 proven = count + 1;
             }
         }
@@ -185,7 +187,7 @@ pub fn partition(model: &Model, options: &PartitionOptions) -> Result<Partition,
     let mut is_least = communication == 0;
     if problem.components.len() <= EXACT_MAX && !is_least {
         let state = problem.search(units, false);
-        is_least = state.nodes <= problem.nodes_max;
+        is_least = state.is_complete(problem.nodes_max);
         if let Some((cost, found)) = state.best.filter(|best| best.0 < communication) {
             (communication, places) = (cost, found);
         }
@@ -269,7 +271,7 @@ pub fn explain(
     for constraint in Constraint::ALL {
         problem.without = Some(constraint);
         let state = problem.search(units, true);
-        let answer = match (state.best.is_some(), state.nodes <= problem.nodes_max) {
+        let answer = match (state.best.is_some(), state.is_complete(problem.nodes_max)) {
             (true, _) => Answer::Yes,
             (false, true) => Answer::No,
             (false, false) => Answer::Undecided,
@@ -277,6 +279,13 @@ pub fn explain(
         answers.push((constraint, answer));
     }
     Ok(answers)
+}
+
+impl State {
+    /// Whether the search has considered every partition.
+    fn is_complete(&self, nodes_max: u64) -> bool {
+        self.nodes <= nodes_max && !self.is_unsure
+    }
 }
 
 impl Partition {
@@ -428,6 +437,7 @@ impl<'a> Problem<'a> {
             nodes: 0,
             best: None,
             set: CoreSet::default(),
+            is_unsure: false,
         }
     }
 
@@ -506,6 +516,7 @@ impl<'a> Problem<'a> {
             }
             state.set.replace(loads.into_iter().map(|(_, load)| load).collect());
             if !state.set.analyse() {
+                state.is_unsure |= !state.set.has_late();
                 return false;
             }
         }

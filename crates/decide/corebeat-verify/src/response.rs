@@ -146,6 +146,13 @@ impl CoreSet {
         &self.responses
     }
 
+    /// Whether the last analysis found a response time above its deadline. If not, and a deadline
+    /// was not met, the analysis has reached its limits.
+    pub(crate) fn has_late(&self) -> bool {
+        let mut all = self.responses.iter().zip(&self.loads);
+        all.any(|(response, load)| *response != u64::MAX && *response > load.deadline_ns)
+    }
+
     /// Computes all response times, and returns whether every task meets its deadline.
     ///
     /// Preemptive tasks: Joseph and Pandya, *Finding Response Times in a Real-Time System*, 1986,

@@ -60,6 +60,26 @@ fn missing_parts_are_never_schedulable() {
     assert_eq!(analyse(&Model::default()).verdict, Verdict::Unknown);
 }
 
+/// The jitter of the second task is not analysed under this policy: the first one may respond in 9
+/// ms.
+#[test]
+fn figure_without_a_task_of_its_core_is_no_bound() {
+    let task = |name, jitter| {
+        format!(
+            "[[tasks]]\nname = '{name}'\nperiod = '10 ms'\ndeadline = '6 ms'\njitter = '{jitter}'\n\
+             execution = ['3 ms', '3 ms']\ncore = 'c'\n"
+        )
+    };
+    let core = "[[cores]]\nname = 'c'\npolicy = 'earliest-deadline'\n";
+    let bounds = |jitter| {
+        let model = read_toml(&format!("{core}{}{}", task("a", "0 ms"), task("b", jitter)));
+        let report = analyse(&model.unwrap());
+        report.tasks.iter().map(|t| (t.is_bound, t.verdict)).collect::<Vec<_>>()
+    };
+    assert_eq!(bounds("0 ms"), [(true, Verdict::Schedulable); 2]);
+    assert_eq!(bounds("9 ms"), [(false, Verdict::Unknown); 2]);
+}
+
 #[test]
 fn optimistic_notes_affect_the_tasks_that_they_concern() {
     let mut model = read_toml(TWO).unwrap();

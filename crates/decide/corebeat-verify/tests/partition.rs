@@ -3,7 +3,7 @@
 
 use corebeat_verify::{
     Answer, Constraint, Model, Partition, PartitionOptions, Range, Safety, Task, UnitKind, Verdict,
-    analyse, explain, front, front_svg, partition, read_toml,
+    analyse, explain, front, front_svg, partition, read_csv, read_toml,
 };
 use fastrand::Rng;
 
@@ -159,6 +159,22 @@ fn explanation_names_the_constraint_that_forbids_a_unit_less() {
     model.tasks[0].cost.time_ns = Range::exactly(100);
     model.tasks.iter_mut().for_each(|t| t.deadline_ns = Some(150));
     assert_eq!(of(&model), [Constraint::Deadlines, Constraint::Cores]);
+}
+
+/// The busy period of the second task has too many jobs for the analysis, so that one core is not
+/// refuted.
+#[test]
+fn limit_of_the_analysis_proves_no_number_of_units() {
+    let text = "name,period,worst,deadline,priority\n\
+                hi,10 s,5500 ms,10 s,2\nlo,10 us,4 us,10 s,1\n";
+    let unit = Some(UnitKind { cores: 1, ..UnitKind::default() });
+    let model = Model { unit, ..read_csv(text).unwrap() };
+    let options = PartitionOptions::default();
+    let found = partition(&model, &options).unwrap();
+    assert_eq!((found.units, found.lower_bound), (2, 1));
+    let answers = explain(&model, &options, 1).unwrap();
+    let undecided = [Constraint::Memory, Constraint::Safety].map(|c| (c, Answer::Undecided));
+    assert!(undecided.iter().all(|answer| answers.contains(answer)), "{answers:?}");
 }
 
 #[test]

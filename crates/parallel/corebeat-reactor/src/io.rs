@@ -126,7 +126,17 @@ impl<S: AsFd> Io<S> {
                 // A limit that the clock cannot represent is none.
                 end = Instant::now().checked_add(limit);
             }
-            self.wait(lane.direction, end)?;
+            match self.wait(lane.direction, end) {
+                // The report of what has arrived may be late: a short limit must not hide that.
+                Err(late) if late.kind() == io::ErrorKind::TimedOut => {
+                    use io::ErrorKind::{Interrupted, WouldBlock};
+                    return match operate(&self.socket) {
+                        Err(why) if matches!(why.kind(), WouldBlock | Interrupted) => Err(late),
+                        result => result.map(|(value, _)| value),
+                    };
+                }
+                waited => waited?,
+            }
         }
     }
 

@@ -304,6 +304,9 @@ fn send_all_of<S: Socket>(socket: &S, buffers: &[IoSlice<'_>]) -> Transfer<usize
 
 impl<S: Socket> Read for ReadHalf<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         self.io.run(&self.lane, |socket| receive(socket, buffer))
     }
 }
@@ -348,6 +351,9 @@ impl<S: Socket> AsyncRead for ReadHalf<S> {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let ReadHalf { io, lane } = &mut *self;
         io.poll(lane, context, |socket| receive(socket, buffer))
     }

@@ -44,13 +44,15 @@ impl UdpSocket {
         &self.io.socket
     }
 
-    /// Returns a second object for the same socket of the system.
+    /// Returns a second object for the same socket of the system, with the same limits of waits.
     ///
     /// # Errors
     ///
     /// The error of the system, which may lack descriptors.
     pub fn try_clone(&self) -> io::Result<UdpSocket> {
-        UdpSocket::from_std(self.io.socket.try_clone()?)
+        let mut clone = UdpSocket::from_std(self.io.socket.try_clone()?)?;
+        (clone.receives.limit, clone.sends.limit) = (self.receives.limit, self.sends.limit);
+        Ok(clone)
     }
 
     /// Sets the limit of each wait in the functions that are not async; the error of a late call is

@@ -318,6 +318,8 @@ fn limits_end_waits() {
         let (mut client, mut server) = tcp_pair();
         client.set_read_timeout(Some(Duration::from_millis(2)));
         assert_eq!(client.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
+        // As in the standard library, a read of nothing does not wait.
+        assert_eq!(client.read(&mut []).unwrap(), 0);
         client.set_write_timeout(Some(Duration::from_millis(2)));
         let late = (0..).find_map(|_| client.write(&[0; 1 << 16]).err()).unwrap();
         assert_eq!(late.kind(), ErrorKind::TimedOut);
@@ -325,6 +327,13 @@ fn limits_end_waits() {
         server.write_all(b"x").unwrap();
         client.set_read_timeout(None);
         client.read_exact(&mut [0; 1]).unwrap();
+        // What has arrived is received, although its report may be late.
+        client.set_read_timeout(Some(Duration::ZERO));
+        for _ in 0..1000 {
+            server.write_all(b"x").unwrap();
+            assert_eq!(client.read(&mut [0; 8]).unwrap(), 1);
+        }
+        client.set_read_timeout(None);
         let mut listener = TcpListener::bind(LOCAL).unwrap();
         listener.set_timeout(Some(Duration::from_millis(2)));
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::TimedOut);
@@ -467,6 +476,8 @@ fn datagrams_arrive_whole() {
         answering.join().unwrap();
         one.set_timeout(Some(Duration::from_millis(2)));
         assert_eq!(one.recv_from(&mut [0; 1]).unwrap_err().kind(), ErrorKind::TimedOut);
+        let mut clone = one.try_clone().unwrap();
+        assert_eq!(clone.recv_from(&mut [0; 1]).unwrap_err().kind(), ErrorKind::TimedOut);
     });
 }
 

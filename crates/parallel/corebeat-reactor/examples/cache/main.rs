@@ -24,7 +24,8 @@ const SHARDS: usize = 64;
 
 fn main() {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:6379".into());
-    let server = TcpListener::bind(&address).map_err(Into::into).and_then(serve);
+    let listener = TcpListener::bind(&address).map_err(|why| why.to_string());
+    let server = listener.and_then(|listener| serve(listener).map_err(|why| why.to_string()));
     match server {
         Ok(_server) => {
             println!("cache: listens at {address}");
@@ -33,7 +34,9 @@ fn main() {
             }
         }
         Err(why) => {
-            eprintln!("cache: cannot serve at {address} ({why}): choose another address");
+            eprintln!(
+                "cache: cannot serve at '{address}' ({why}): state another address with its port"
+            );
             std::process::exit(1);
         }
     }

@@ -13,6 +13,9 @@ impl<S: Socket> AsyncRead for ReadHalf<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let ReadHalf { io, lane } = &mut *self;
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         let free = buffer.initialize_unfilled();
         let read = ready!(io.poll(lane, context, |socket| receive(socket, free)))?;
         buffer.advance(read);
