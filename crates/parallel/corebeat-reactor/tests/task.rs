@@ -327,7 +327,7 @@ fn limits_end_waits() {
         server.write_all(b"x").unwrap();
         client.set_read_timeout(None);
         client.read_exact(&mut [0; 1]).unwrap();
-        // What has arrived is received, although its report may be late.
+        // Data that have arrived are received, although their report may be late.
         client.set_read_timeout(Some(Duration::ZERO));
         for _ in 0..1000 {
             server.write_all(b"x").unwrap();
