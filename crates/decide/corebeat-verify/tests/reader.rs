@@ -280,6 +280,7 @@ fn mistakes_in_tables_and_toml_have_a_place() {
         ("name,period,worst,priority\na,1 ms,1 us,high", "line 2", "priority 'high'"),
         ("name,period,worst,resources\na,1 ms,1 us,lock", "line 2", "resource 'lock'"),
         ("name,period,worst\na,1 ms,1 us\na,1 ms,1 us", "task 'a'", "twice"),
+        ("name,period,worst\na\u{1b}[1m,1 ms,1 us", "task 'a\\u{1b}[1m'", "control"),
     ] {
         let error = read_csv(text).unwrap_err().to_string();
         assert!(error.starts_with(place) && error.contains(what), "{error}");
