@@ -6,6 +6,7 @@
 //! line that states what is missing.
 #![cfg(feature = "mpi")]
 
+use corebeat_test_group::{MPIRUN_LATE, MPIRUN_MAX_S, mpirun};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,27 +16,16 @@ use tempfile::TempDir;
 
 const COREBEAT: &str = env!("CARGO_BIN_EXE_corebeat");
 
-/// Longest time of a run in seconds. A run that hangs is a failure.
-const LIMIT_S: &str = "120";
-
 /// A folder with the boxes as a library.
 struct Place {
     folder: TempDir,
-    /// Options of `mpirun`, before the number of ranks.
-    options: &'static [&'static str],
 }
 
 /// Prepares the tests, once. Returns what is missing otherwise.
 fn place() -> Result<&'static Place, &'static str> {
     static PLACE: OnceLock<Result<Place, String>> = OnceLock::new();
     let place = PLACE.get_or_init(|| {
-        let mpirun = Command::new("mpirun").arg("--version").output();
-        let version = mpirun.map_err(|e| format!("mpirun does not start ({e}): install it"))?;
-        let version = String::from_utf8_lossy(&version.stdout);
-        let options: &[&str] = match version.contains("Open MPI") || version.contains("OpenRTE") {
-            true => &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
-            false => &[],
-        };
+        mpirun(1)?;
         let folder = TempDir::new().map_err(|e| e.to_string())?;
         let at = |name| folder.path().join(name);
         let header = Command::new(COREBEAT).args(["net", "header"]).arg(folder.path()).status();
@@ -51,7 +41,7 @@ fn place() -> Result<&'static Place, &'static str> {
             .status()
             .map_err(|e| format!("{cc} does not start ({e}): install a C compiler"))?;
         assert!(built.success(), "the boxes compile");
-        Ok(Place { folder, options })
+        Ok(Place { folder })
     });
     place.as_ref().map_err(String::as_str)
 }
@@ -95,11 +85,7 @@ impl Place {
     }
 
     fn mpirun(&self, ranks: usize, run: &[String]) -> Output {
-        let mut command = Command::new("timeout");
-        command
-            .args(["-k", "10", LIMIT_S, "mpirun"])
-            .args(self.options)
-            .args(["-n", &ranks.to_string()]);
+        let mut command = mpirun(ranks).unwrap();
         command.args(run).stdin(Stdio::null()).env("TMPDIR", self.folder.path());
         command.output().unwrap()
     }
@@ -126,8 +112,20 @@ fn remaining(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(folder)).collect()
 }
 
-/// Runs a program alone and on ranks, and compares the outputs.
+/// Runs a program alone and on 2 and 4 ranks, and compares the outputs.
 fn compare(name: &str, net: &str, input: &[String], is_ordered: bool, more: &[&str]) {
+    compare_on(&[2, 4], name, net, input, is_ordered, more);
+}
+
+/// Runs a program alone and on these numbers of ranks, and compares the outputs.
+fn compare_on(
+    ranks: &[usize],
+    name: &str,
+    net: &str,
+    input: &[String],
+    is_ordered: bool,
+    more: &[&str],
+) {
     let place = match place() {
         Ok(place) => place,
         Err(missing) => return println!("skipped: {missing}"),
@@ -135,12 +133,13 @@ fn compare(name: &str, net: &str, input: &[String], is_ordered: bool, more: &[&s
     let files = place.files(name, net, input);
     let mut run = place.run_of(&files);
     let mut alone = Command::new("timeout");
-    let alone = alone.arg(LIMIT_S).args(&run).stdin(Stdio::null()).output().unwrap();
+    alone.arg(MPIRUN_MAX_S.to_string()).args(&run).stdin(Stdio::null());
+    let alone = alone.output().unwrap();
     assert!(alone.status.success(), "{}", errors(&alone));
     run.extend(more.iter().map(|option| (*option).to_owned()));
     let expected = lines(&alone);
     assert!(!expected.is_empty());
-    for ranks in [2, 4] {
+    for &ranks in ranks {
         let output = place.mpirun(ranks, &run);
         assert!(output.status.success(), "{name} on {ranks} ranks: {}", errors(&output));
         let (mut are, mut should) = (lines(&output), expected.clone());
@@ -208,6 +207,21 @@ fn nested_parts_on_ranks() {
 }
 
 #[test]
+fn whole_network_on_eight_ranks() {
+    let exit = "{<n>} if <n <= 0>";
+    // Each rank has parts: a chain, a split over all ranks, and a star that alternates between
+    // them.
+    let net = format!(
+        "plus @ 1 .. twice @ 2 .. (plus .. twice @ 7) !@ <node> .. (({DOWN} !@ <n>) * {exit}) @ 5 \
+         .. ((plus @ 3 .. twice @ 6) !@ <node>) @ 4"
+    );
+    let line = |i| format!(r#"{{"x":{{"int":{i}}},"n":{},"node":{}}}"#, 1 + i % 8, i % 11);
+    let input: Vec<String> = (0..300).map(line).collect();
+    compare_on(&[8], "eight", &net, &input, false, &[]);
+    compare_on(&[8], "eight_small", &net, &input, false, &["--capacity", "1", "--eager", "0"]);
+}
+
+#[test]
 fn feedback_over_ranks() {
     let net = r"(fork2 @ 1 .. [{x, <n>} -> {x, <n>}]) \ {<n>} if <n > 0>";
     compare("feedback", net, &x_and_n(60), false, &["--capacity", "1"]);
@@ -242,7 +256,7 @@ fn failing(name: &str, net: &str, ranks: usize) -> Option<(Output, String)> {
     let files = place.files(name, net, &x(50));
     let output = place.mpirun(ranks, &place.run_of(&files));
     assert!(!output.status.success());
-    assert_ne!(output.status.code(), Some(124), "{name} hangs: {}", errors(&output));
+    assert_ne!(output.status.code(), Some(MPIRUN_LATE), "{name} hangs: {}", errors(&output));
     let program = files.0.to_str().unwrap();
     // Processes that were killed end after the end of `mpirun`.
     let until = Instant::now() + Duration::from_secs(60);

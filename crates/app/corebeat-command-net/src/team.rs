@@ -208,7 +208,7 @@ mod tests {
     use corebeat_lpel::stream;
     use corebeat_snet::body::Out;
     use corebeat_snet::{Boxes, Kind, Label, Network, Record, Running, Value, check, parse};
-    use std::process::Command;
+    use corebeat_test_group::test_on_ranks;
 
     const STALLED: &str = "
         net stalled { box plus ((x) -> (x)); box wait ((x) -> (x)); }
@@ -235,17 +235,7 @@ mod tests {
     fn run_whose_tasks_all_wait_ends_with_a_line_that_names_rank_and_box() {
         let test = "team::tests::run_whose_tasks_all_wait_ends_with_a_line_that_names_rank_and_box";
         if corebeat_mpi::expected() == 1 {
-            let Ok(version) = Command::new("mpirun").arg("--version").output() else {
-                return println!("skipped: mpirun is not installed");
-            };
-            let mut mpirun = Command::new("timeout");
-            mpirun.args(["-k", "10", "100", "mpirun"]);
-            let version = String::from_utf8_lossy(&version.stdout).into_owned();
-            if version.contains("Open MPI") || version.contains("OpenRTE") {
-                mpirun.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
-            }
-            mpirun.args(["-n", "3"]).arg(std::env::current_exe().unwrap());
-            let output = mpirun.args(["--exact", test, "--nocapture"]).output().unwrap();
+            let Some(output) = test_on_ranks(test, 3) else { return };
             let errors = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{errors}");
             let lines = || errors.lines().filter(|line| line.contains("makes no progress"));
