@@ -175,11 +175,12 @@ fn main() -> ExitCode {
 }
 
 /// The subjects that run in processes of their own, by the name of their bench.
-const PARTS: [(&str, apart::Part); 17] = [
+const PARTS: [(&str, apart::Part); 18] = [
     ("kernel", |options| kernel::main(&apart::options(options)?)),
     ("lpel", |options| lpel::main(&apart::options(options)?)),
     ("reactor", |options| reactor::main(&apart::options(options)?)),
     ("snet", |options| snet::main(&apart::options(options)?)),
+    ("snet-rank", |options| snet::rank::main(&apart::options(options)?)),
     ("heartbeat", |options| heartbeat::main(&apart::options(options)?)),
     ("stm", |options| stm::main(&apart::options(options)?)),
     ("stm-map", |options| stm_map::main(&apart::options(options)?)),

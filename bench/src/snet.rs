@@ -11,6 +11,7 @@ mod lap;
 mod load;
 mod lpel;
 mod mandelbrot;
+pub(crate) mod rank;
 mod subject;
 mod thread;
 mod tokio;
@@ -36,7 +37,7 @@ const GROWTH_MAX: u64 = 16 << 20;
 /// Compiles boxes in C.
 const CC: Tool = Tool::package("cc", "gcc");
 
-pub(crate) const BENCHES: [Bench; 7] = [
+pub(crate) const BENCHES: [Bench; 8] = [
     Bench {
         name: "snet.replication",
         summary: "time for 1,000 records of random depths through a star of one box",
@@ -93,6 +94,7 @@ pub(crate) const BENCHES: [Bench; 7] = [
         cases: |session| names(&call(session)),
         run: |session| measure(session, "snet.box", &call(session)),
     },
+    rank::BENCH,
 ];
 
 type Case = apart::Case<Subject, Load>;

@@ -43,6 +43,8 @@ pub(crate) const DUCKDB: Tool = Tool::module("duckdb", "duckdb");
 pub(crate) const KUZU: Tool = Tool::module("kuzu", "kuzu");
 pub(crate) const RUSTWORKX: Tool = Tool::module("rustworkx", "rustworkx");
 pub(crate) const GRAPHBLAS: Tool = Tool::module("graphblas", "python-graphblas");
+pub(crate) const RAY: Tool = Tool::module("ray", "ray");
+pub(crate) const DASK: Tool = Tool::module("distributed", "distributed");
 pub(crate) const SIMSO: Tool = Tool::module("simso", "simso");
 /// No registry has pyCPA.
 pub(crate) const PYCPA: Tool = Tool::module("pycpa", "git+https://github.com/IDA-TUBS/pycpa");

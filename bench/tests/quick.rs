@@ -46,6 +46,9 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
     rows.iter().map(|r| r["case"].as_str().unwrap()).collect()
 }
 
+/// The bench that needs the feature `mpi`.
+const RANK: &str = "snet.rank";
+
 /// The benches whose listed cases are all measured, in groups that run together.
 const GROUPS: [&[&str]; 15] = [
     &[
@@ -116,6 +119,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "snet.routing" => &["corebeat, no choice"],
         "snet.format" if case.contains("XML") => &["quick-xml, events"],
         "snet.format" => &["serde_json, maps"],
+        RANK => &["mpi by hand"],
         _ if bench.starts_with("lpel.") => &[],
         "reactor.auto" => &["corebeat, adaptive", "corebeat, leader/followers"],
         "reactor.cache" | "reactor.web" => &[],
@@ -187,7 +191,9 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
         names[..6],
         ["linux.watch", "tune.count", "run.auto", "run.side", "workload.naive", "claim.phase"]
     );
-    assert_eq!(names[6..], GROUPS.concat());
+    let others: Vec<&str> = names[6..].iter().copied().filter(|name| *name != RANK).collect();
+    assert_eq!(others, GROUPS.concat());
+    assert!(names.contains(&RANK));
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty()
@@ -314,5 +320,22 @@ fn quick_gives_every_case_and_subject_of_every_bench() {
             let left = rows.iter().filter(|r| name == "scoop.leak" && r["subject"] == "corebeat");
             left.for_each(|row| assert_eq!(row["max"], 0.0, "{row}"));
         }
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn rank_quick_gives_every_case_beside_mpi_by_hand() {
+    if let Err(why) = corebeat_test_group::mpirun(2) {
+        return println!("skipped: {why}");
+    }
+    let listed = objects(&bench(&["list", "--json", "--quick"]));
+    let listed = listed.iter().find(|b| b["bench"] == RANK).unwrap();
+    let rows = rows(&[RANK]);
+    let expected = listed["cases"].as_array().unwrap().iter().map(|c| c.as_str().unwrap());
+    assert_eq!(cases(&rows), expected.collect());
+    for case in cases(&rows) {
+        let subjects = subjects(&rows, case);
+        assert!(peers(RANK, case).iter().all(|peer| subjects.contains(peer)), "{subjects:?}");
     }
 }

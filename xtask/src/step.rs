@@ -189,12 +189,14 @@ fn mpi(_: &Workspace) -> Result<Outcome, String> {
     if !has_libclang() {
         return Ok(Outcome::Skipped(format!("there is no libclang.so: {packages}")));
     }
-    let crates = ["-p", "corebeat-mpi", "-p", "corebeat-command-net", "-p", "corebeat-cli"];
+    let crates = ["corebeat-mpi", "corebeat-command-net", "corebeat-cli", "bench"];
+    let crates = crates.map(|name| ["-p", name]).concat();
     let rules = ["--features", "mpi", "--all-targets", "--locked", "--", "-D", "warnings"];
     step(&[&["clippy"][..], &crates, &rules].concat(), &[])?;
     step(&["test", "-p", "corebeat-mpi", "--features", "mpi"], &[])?;
     step(&["test", "-p", "corebeat-command-net", "--features", "mpi", "--lib"], &[])?;
-    step(&["test", "-p", "corebeat-cli", "--features", "mpi", "--test", "mpi"], &[])
+    step(&["test", "-p", "corebeat-cli", "--features", "mpi", "--test", "mpi"], &[])?;
+    step(&["test", "-p", "bench", "--features", "mpi", "--test", "quick", "rank"], &[])
 }
 
 /// Whether the library libclang, which reads the headers of MPI, is where its user clang-sys looks

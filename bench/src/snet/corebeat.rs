@@ -47,7 +47,7 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
 }
 
 /// The network of a program.
-fn network(program: &str, boxes: &Boxes) -> Result<Network, String> {
+pub(crate) fn network(program: &str, boxes: &Boxes) -> Result<Network, String> {
     let module = parse(program).map_err(|remarks| remarks[0].to_string())?;
     let checked = check(&module, None);
     let net = checked.net.ok_or_else(|| checked.diagnostics[0].to_string())?;
@@ -88,16 +88,16 @@ fn through<T: Send + 'static>(
     }
 }
 
-fn field(name: &str) -> Result<Label, String> {
+pub(crate) fn field(name: &str) -> Result<Label, String> {
     Label::new(Kind::Field, name).map_err(|e| e.to_string())
 }
 
-fn shape(labels: impl IntoIterator<Item = Label>) -> Result<Shape, String> {
+pub(crate) fn shape(labels: impl IntoIterator<Item = Label>) -> Result<Shape, String> {
     Shape::new(labels).map_err(|e| e.to_string())
 }
 
 /// The integer that a record has for a label, or `u64::MAX` if the label is missing.
-fn number(record: &Record, label: Label) -> u64 {
+pub(crate) fn number(record: &Record, label: Label) -> u64 {
     record.get(label).and_then(Value::integer).map_or(u64::MAX, |n| n as u64)
 }
 

@@ -4,7 +4,8 @@ use super::load::{Load, Outcome};
 use super::subject::Subject;
 use crate::lpel::load::ordered;
 use corebeat_lpel::Runtime;
-use fractal::{View, compute};
+use fractal::View;
+pub(crate) use fractal::compute;
 use rayon::prelude::*;
 use std::time::Instant;
 
@@ -18,8 +19,12 @@ const ITERATIONS_MAX: u32 = 500;
 /// measurement.
 const WARM_UP: usize = 256;
 
+/// A square image.
+pub(crate) fn view(side: usize) -> View {
+    View { width: side, height: side, iterations_max: ITERATIONS_MAX }
+}
+
 pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
-    let of = |side| View { width: side, height: side, iterations_max: ITERATIONS_MAX };
     let (side, strips) = (load.count as usize, load.depth as usize);
     let draw: Box<dyn Fn(View) -> Result<Vec<u8>, String>> = match subject {
         Subject::Corebeat => {
@@ -38,9 +43,9 @@ pub(crate) fn run(load: &Load, subject: Subject) -> Result<Outcome, String> {
     if !side.is_multiple_of(strips) {
         return Err(format!("{side} rows cannot be divided into {strips} equal strips"));
     }
-    draw(of(side.min(WARM_UP)))?;
+    draw(view(side.min(WARM_UP)))?;
     let begin = Instant::now();
-    let image = draw(of(side))?;
+    let image = draw(view(side))?;
     let seconds = begin.elapsed().as_secs_f64();
     let checksum = image.iter().fold(image.len() as u64, |sum, &shade| ordered(sum, shade.into()));
     Ok(Outcome { seconds, checksum, bytes: 0 })
