@@ -17,6 +17,8 @@ use crate::row::Better;
 use crate::session::Session;
 use crate::tool::{self, Tool};
 use clap::ValueEnum;
+#[cfg(feature = "mpi")]
+use corebeat_snet::rank::Window;
 use corebeat_test_group::mpirun;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -29,9 +31,9 @@ const MPIRUN: Tool = Tool::package("mpirun", "openmpi-bin");
 const PROGRAM: &str = "peers/rank.py";
 /// Fields that a record contains in the case of a subject whose fields move on demand.
 const LAZY_BYTES: usize = 16;
-/// Records that wait between two ranks in the subject with larger buffers.
+/// Records that wait between two ranks in the subject with smaller buffers.
 #[cfg(feature = "mpi")]
-const MANY: u32 = 1024;
+const FEW: u32 = 64;
 /// Ranks of each subject.
 const RANKS: usize = 2;
 
@@ -49,8 +51,8 @@ type Case = apart::Case<Subject, Load>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 enum Subject {
     Corebeat,
-    #[value(name = "corebeat, many in flight")]
-    Many,
+    #[value(name = "corebeat, few in flight")]
+    Few,
     #[value(name = "corebeat, lazy")]
     Lazy,
     #[value(name = "mpi by hand")]
@@ -61,9 +63,9 @@ enum Subject {
 
 #[cfg(feature = "mpi")]
 impl Subject {
-    /// Records of a channel that wait on the other rank at most.
-    fn window(self) -> u32 {
-        if self == Subject::Many { MANY } else { corebeat_snet::CAPACITY as u32 }
+    /// Bound of the records of a channel that wait on the other rank.
+    fn window(self) -> Window {
+        if self == Subject::Few { Window::of(FEW) } else { Window::default() }
     }
 
     /// Largest field that moves with its record.
@@ -145,7 +147,7 @@ fn cases(session: &Session) -> Vec<Case> {
     for (name, bytes, count) in STREAMS {
         let load = Load { work: Work::Stream, bytes, count: small(count, 200) };
         let lazy = if bytes > LAZY_BYTES { &[Lazy][..] } else { &[] };
-        let subjects = [&[Corebeat, Many], lazy, &[Hand, Ray, Dask]].concat();
+        let subjects = [&[Corebeat, Few], lazy, &[Hand, Ray, Dask]].concat();
         cases.push(case(format!("stream, {name}"), &subjects, load));
     }
     let trip = Load { work: Work::Trip, bytes: 8, count: small(20_000, 20) };

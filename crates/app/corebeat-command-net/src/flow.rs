@@ -486,10 +486,9 @@ fn begin_on(
 
 #[cfg(feature = "mpi")]
 impl How {
-    /// Messages of a channel that wait on a rank, at most.
-    pub(crate) fn window(&self) -> u32 {
-        // At most `CAPACITY_MAX`.
-        self.capacity() as u32
+    /// Bound of the messages of a channel that wait on a rank.
+    pub(crate) fn window(&self) -> corebeat_snet::rank::Window {
+        self.capacity.map_or_else(Default::default, corebeat_snet::rank::Window::of)
     }
 
     /// Requires that observers do not write to one file from several ranks.
@@ -512,7 +511,7 @@ impl How {
     pub(crate) fn digests(&self, which: &Which) -> Result<crate::team::Digests, Failure> {
         let boxes = self.boxes.iter().map(|path| ("file of boxes", path.as_path()));
         let mut made = crate::team::digests([("program", which.file())].into_iter().chain(boxes))?;
-        made.push(("value of --capacity".into(), self.window().into()));
+        made.push(("value of --capacity".into(), self.window().messages.into()));
         made.push(("value of --eager".into(), self.eager_bytes() as u64));
         Ok(made)
     }

@@ -207,6 +207,7 @@ mod tests {
     use super::*;
     use corebeat_lpel::stream;
     use corebeat_snet::body::Out;
+    use corebeat_snet::rank::Window;
     use corebeat_snet::{Boxes, Kind, Label, Network, Record, Running, Value, check, parse};
     use corebeat_test_group::test_on_ranks;
 
@@ -246,7 +247,7 @@ mod tests {
             return;
         }
         let ranks = Ranks::start().unwrap();
-        let node = Node::new((ranks.rank(), ranks.size()), 4, 1000, true, ranks.bell());
+        let node = Node::new((ranks.rank(), ranks.size()), Window::of(4), 1000, true, ranks.bell());
         let team = Team { ranks, node: node.clone() };
         let runtime = Arc::new(Runtime::builder().workers(2).build().unwrap());
         if !team.is_first() {

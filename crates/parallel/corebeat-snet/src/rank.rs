@@ -14,10 +14,11 @@
 //!   bytes from another rank. A transport must deliver the bytes from one rank to another in order;
 //!   messages of different pairs of ranks may overtake each other.
 //! - A **channel** carries the records of one stream, in order. Its number is unique in the run.
-//!   The sender has **credits**: each record or barrier costs one, and the receiver returns it when
-//!   the next part has taken the message. Therefore at most [`Node::window`] messages of a channel
-//!   wait on the receiver's rank, and a delivery never blocks. The same number of **faults** of a
-//!   rank wait on rank 0 at most, which returns the room of each.
+//!   The sender has **credits**: a barrier costs one, and a record one or, if its fields are large,
+//!   more. The receiver returns them when the next part has taken the message. Therefore the
+//!   [`Window`] bounds the messages of a channel that wait on the receiver's rank, and a delivery
+//!   never blocks. The same number of **faults** of a rank, but at most 64, wait on rank 0, which
+//!   returns the room of each.
 //! - **Opening**: the rank that builds a part with a place sends a request to the place, with the
 //!   number of the part, a channel for its input, and a channel for its output. Parts in series on
 //!   different ranks are opened in one chain, and their records do not return in between.
@@ -38,6 +39,6 @@ mod stall;
 pub use frame::{
     Corrupt, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record, is_release,
 };
-pub use node::{EAGER_BYTES, Node};
+pub use node::{EAGER_BYTES, Node, Window};
 pub(crate) use node::{Hop, Open, Request, Taken};
 pub(crate) use stall::Stall;

@@ -20,7 +20,7 @@ use corebeat_snet::body::BoxBody;
 use corebeat_snet::plan::{
     Branch, FeedbackPlan, Net, Node as Part, ParallelPlan, SplitPlan, StarPlan,
 };
-use corebeat_snet::rank::{self, Node};
+use corebeat_snet::rank::{self, Node, Window};
 use corebeat_snet::{Fault, Network, NetworkOptions, OnFault, Record, Running};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -32,7 +32,7 @@ use reference::{Case, Class, cases};
 struct Ranks {
     count: u32,
     /// Credits of a channel.
-    window: u32,
+    window: Window,
     /// Largest field that moves with its record.
     eager_bytes: usize,
     /// Capacity of a stream within a rank.
@@ -93,6 +93,10 @@ impl Effect {
         }
     }
 }
+
+/// Bytes of the fields of the messages of a channel. With 0, a record with a field takes half of a
+/// window.
+const WINDOW_BYTES: [usize; 4] = [0, 100, 1000, 4 << 20];
 
 /// Looks for a run without progress, while all tasks wait. Two waves need at most this number.
 const LOOKS_MAX: usize = 10;
@@ -348,9 +352,9 @@ fn ranks() -> impl Strategy<Value = Ranks> {
     let eager_bytes = prop_oneof![Just(0usize), Just(3), Just(rank::EAGER_BYTES)];
     let capacity = prop_oneof![Just(1usize), Just(64)];
     (1..=5u32, window, eager_bytes, capacity, any::<u64>()).prop_map(
-        |(count, window, eager_bytes, capacity, seed)| Ranks {
+        |(count, messages, eager_bytes, capacity, seed)| Ranks {
             count,
-            window,
+            window: Window { messages, bytes: WINDOW_BYTES[seed as usize % WINDOW_BYTES.len()] },
             eager_bytes,
             capacity,
             taken: usize::MAX,

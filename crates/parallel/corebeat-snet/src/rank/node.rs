@@ -1,6 +1,6 @@
 //! The endpoint of one rank.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
@@ -12,11 +12,43 @@ use super::stall::{self, Stall};
 use crate::label::{self, Label};
 use crate::record::Record;
 use crate::run::{Context, Fault, Mark, Message};
-use crate::shape::Shape;
+use crate::shape::{SHAPES_MAX, Shape};
 use crate::value::{Array, Element, Value};
 
 /// Default size from which fields move only to boxes that read them, in bytes.
 pub const EAGER_BYTES: usize = 64 << 10;
+
+/// Bound of the messages of a channel that wait on the receiver's rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Number of the messages.
+    pub messages: u32,
+    /// Bytes of the fields that have moved with the messages. A record whose fields have more than
+    /// half of it counts as half.
+    pub bytes: usize,
+}
+
+impl Window {
+    /// A bound of this number of messages, with fields of 4 MiB.
+    pub const fn of(messages: u32) -> Window {
+        Window { messages, bytes: 4 << 20 }
+    }
+}
+
+/// 1,024 messages. A stream of small records then waits for the way to the other rank and back once
+/// in some hundred records.
+impl Default for Window {
+    fn default() -> Window {
+        Window::of(1024)
+    }
+}
+
+/// Room of a new stream for the messages of a channel. It grows up to the window, so that a channel
+/// with few messages takes little memory.
+const ROOM_MIN: u32 = 64;
+
+/// Faults of a rank that wait on rank 0 at most.
+const FAULTS_MAX: u32 = 64;
 
 /// Size from which a message to a rank is followed by another one, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
@@ -31,7 +63,7 @@ const COUNT_BITS: u32 = 40;
 pub struct Node {
     rank: u32,
     size: u32,
-    window: u32,
+    window: Window,
     eager_bytes: usize,
     /// Whether a thread outside the runtime delivers messages.
     outside: bool,
@@ -55,8 +87,8 @@ pub struct Node {
 #[derive(Default)]
 struct Outgoing {
     messages: VecDeque<Vec<u8>>,
-    /// Shapes whose labels the other rank has.
-    shapes: HashSet<u32>,
+    /// By the number of a shape, whether the other rank has its labels.
+    shapes: Vec<bool>,
     /// Whether the last message was written.
     has_ended: bool,
     /// Bytes of all messages, without those of the detection of runs without progress.
@@ -67,7 +99,7 @@ struct Outgoing {
 #[derive(Default)]
 struct Incoming {
     /// Shapes by the number at the sender.
-    shapes: HashMap<u32, Arc<Order>>,
+    shapes: Vec<Option<Order>>,
     /// Whether the last message has arrived.
     has_ended: bool,
     /// Bytes of all messages, without those of the detection of runs without progress.
@@ -166,9 +198,9 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Node {
-    /// Creates the endpoint of rank `rank` of `size` ranks. `window` is the number of messages of a
-    /// channel that wait at the receiver at most. Fields of more than `eager_bytes` bytes move only
-    /// to boxes that read them. `bell` is called when [`take`](Self::take) may have bytes, by any
+    /// Creates the endpoint of rank `rank` of `size` ranks. `window` bounds the messages of a
+    /// channel that wait at the receiver. Fields of more than `eager_bytes` bytes move only to boxes
+    /// that read them; all ranks need the same `eager_bytes` and `window`. `bell` is called when [`take`](Self::take) may have bytes, by any
     /// task or thread, and must not block. `outside` states whether a thread that is no task of the
     /// runtime calls [`receive`](Self::receive).
     ///
@@ -177,13 +209,13 @@ impl Node {
     /// Panics if the rank is not less than the number of ranks, or if the window is 0.
     pub fn new(
         (rank, size): (u32, u32),
-        window: u32,
+        window: Window,
         eager_bytes: usize,
         outside: bool,
         bell: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Node> {
         assert!(rank < size, "rank {rank} is not one of {size} ranks");
-        assert!(window > 0, "a channel has at least one credit");
+        assert!(window.messages > 0, "a channel has at least one credit");
         Arc::new(Node {
             rank,
             size,
@@ -216,7 +248,7 @@ impl Node {
 
     /// Messages of a channel that wait at the receiver at most.
     pub fn window(&self) -> u32 {
-        self.window
+        self.window.messages
     }
 
     /// Largest field in bytes that moves with its record.
@@ -290,16 +322,11 @@ impl Node {
 
     /// Appends frames to the messages for a rank, before its last message. After it, the run has
     /// ended on all ranks, and no rank needs a message.
-    fn post(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>)) {
+    fn post(&self, to: u32, write: impl FnOnce(&mut Vec<u8>, &mut Vec<bool>)) {
         self.post_as(to, Posted::Counted, write);
     }
 
-    fn post_as(
-        &self,
-        to: u32,
-        posted: Posted,
-        write: impl FnOnce(&mut Vec<u8>, &mut HashSet<u32>),
-    ) {
+    fn post_as(&self, to: u32, posted: Posted, write: impl FnOnce(&mut Vec<u8>, &mut Vec<bool>)) {
         let mut outgoing = lock(&self.outgoing[to as usize]);
         let Outgoing { messages, shapes, has_ended, bytes } = &mut *outgoing;
         if std::mem::replace(has_ended, posted == Posted::Last || *has_ended) {
@@ -374,13 +401,32 @@ impl Node {
 
     /// Prepares the receiver of a channel.
     pub(crate) fn receiver(&self, channel: u64) -> Reader<Message> {
-        let (stream, input) = stream(self.window as usize);
+        let (stream, input) = unbounded_stream(self.window().min(ROOM_MIN) as usize);
         let input = input.signals(stall::RECORD);
         lock(&self.channels).receiving.insert(channel, self.end(stream));
         input
     }
 
-    /// Sends a record, for which the channel must have a credit.
+    /// Credits that a receiver returns together.
+    fn batch(&self) -> u32 {
+        (self.window() / 2).max(1)
+    }
+
+    /// Credits that a record costs, the same on both ranks: the fields that move with a record are
+    /// those that arrive with it. A receiver keeps less than a batch of credits, so all others are
+    /// enough for any record.
+    pub(crate) fn cost(&self, record: &Record) -> u32 {
+        let bytes = |value: &Value| match value {
+            Value::Array(array) => Some(array.bytes().len()).filter(|n| *n <= self.eager_bytes),
+            _ => None,
+        };
+        let bytes: usize = record.values().iter().filter_map(bytes).sum();
+        let of_credit = (self.window.bytes / self.window() as usize).max(1);
+        let most = self.window() - self.batch() + 1;
+        bytes.div_ceil(of_credit).clamp(1, most as usize) as u32
+    }
+
+    /// Sends a record, for which the channel must have the credits.
     ///
     /// # Errors
     ///
@@ -517,7 +563,7 @@ impl Node {
     /// Waits until rank 0 has room for a fault. Blocks the calling task or thread.
     fn wait_for_room(&self) {
         let mut faults = lock(&self.faults);
-        if faults.count < self.window {
+        if faults.count < self.window().min(FAULTS_MAX) {
             faults.count += 1;
             return;
         }
@@ -826,11 +872,14 @@ impl Node {
                 false => Err(content.corrupt("its channel is unknown")),
             };
         };
-        let written = stream.try_write(message);
-        drop(channels);
-        match written {
+        match stream.try_write(message) {
             // The receiver has ended early and has returned all credits.
             Ok(()) | Err(TryWriteError::Closed(_)) => Ok(()),
+            Err(TryWriteError::Full(message)) if stream.capacity() < self.window() as usize => {
+                // The stream grows. An error means the same as above.
+                let _ = stream.write(message);
+                Ok(())
+            }
             Err(TryWriteError::Full(_)) => Err(content.corrupt("its channel has no credit")),
         }
     }
@@ -895,8 +944,8 @@ impl Node {
         content: &mut Bytes<'_>,
         incoming: &Incoming,
     ) -> Result<Record, Corrupt> {
-        let order = incoming.shapes.get(&content.u32()?);
-        let order = order.ok_or(content.corrupt("its shape is unknown"))?.clone();
+        let order = incoming.shapes.get(content.u32()? as usize).and_then(Option::as_ref);
+        let order = order.ok_or(content.corrupt("its shape is unknown"))?;
         let mut values = vec![Value::default(); order.positions.len()];
         for position in &order.positions {
             values[*position] = match content.value()? {
@@ -928,10 +977,13 @@ impl Drop for Node {
 }
 
 /// Sends the labels of a shape, if the other rank does not have them.
-fn announce(bytes: &mut Vec<u8>, shapes: &mut HashSet<u32>, shape: Shape) {
-    if !shapes.insert(shape.number()) {
+fn announce(bytes: &mut Vec<u8>, shapes: &mut Vec<bool>, shape: Shape) {
+    let number = shape.number() as usize;
+    if shapes.get(number).is_some_and(|is_known| *is_known) {
         return;
     }
+    shapes.resize(shapes.len().max(number + 1), false);
+    shapes[number] = true;
     let mut frame = Write::new(bytes, Kind::Shape);
     frame.u32(shape.number()).u32(shape.len() as u32);
     for label in shape.labels() {
@@ -962,7 +1014,10 @@ fn size(value: &Value) -> usize {
 
 /// Stores the labels of a shape of another rank.
 fn define(content: &mut Bytes<'_>, incoming: &mut Incoming) -> Result<(), Corrupt> {
-    let (number, count) = (content.u32()?, content.count()?);
+    let (number, count) = (content.u32()? as usize, content.count()?);
+    if number >= SHAPES_MAX {
+        return Err(content.corrupt("a shape has an unknown number"));
+    }
     let mut labels = Vec::new();
     for _ in 0..count {
         let kind = match content.u8()? {
@@ -979,7 +1034,9 @@ fn define(content: &mut Bytes<'_>, incoming: &mut Incoming) -> Result<(), Corrup
     let positions = labels.iter().map(|label| shape.position(*label)).collect::<Option<Vec<_>>>();
     let positions = positions.filter(|positions| positions.len() == shape.len());
     let positions = positions.ok_or(content.corrupt("a shape has a label twice"))?;
-    incoming.shapes.insert(number, Arc::new(Order { shape, positions }));
+    let known = incoming.shapes.len().max(number + 1);
+    incoming.shapes.resize_with(known, || None);
+    incoming.shapes[number] = Some(Order { shape, positions });
     Ok(())
 }
 
@@ -989,22 +1046,23 @@ pub(crate) struct Taken {
     from: u32,
     channel: u64,
     owed: u32,
-    /// Credits that are returned together.
-    batch: u32,
 }
 
 impl Taken {
     pub(crate) fn new(node: Arc<Node>, from: u32, channel: u64) -> Taken {
-        let batch = (node.window / 2).max(1);
-        Taken { node, from, channel, owed: 0, batch }
+        Taken { node, from, channel, owed: 0 }
     }
 
-    /// Counts a message that the next part has taken.
-    pub(crate) fn count(&mut self) {
-        self.owed += 1;
-        if self.owed == self.batch {
-            self.owed = 0;
-            self.node.credit(self.from, self.channel, self.batch);
+    /// Credits that a record has cost.
+    pub(crate) fn cost(&self, record: &Record) -> u32 {
+        self.node.cost(record)
+    }
+
+    /// Counts the credits of a message that the next part has taken.
+    pub(crate) fn count(&mut self, cost: u32) {
+        self.owed += cost;
+        if self.owed >= self.node.batch() {
+            self.node.credit(self.from, self.channel, std::mem::take(&mut self.owed));
         }
     }
 }
@@ -1031,7 +1089,7 @@ mod tests {
     }
 
     fn node() -> Arc<Node> {
-        Node::new((1, 3), 4, 8, false, || {})
+        Node::new((1, 3), Window::of(4), 8, false, || {})
     }
 
     const REFERENCE: Reference = Reference { owner: 0, field: 5, weight: 8 };
@@ -1072,7 +1130,8 @@ mod tests {
     /// Passes a reference to a field of rank 0 on to rank 1 and half of it to rank 2, where both
     /// are dropped. `change` changes the weights that return. Returns the fields that rank 0 keeps.
     fn fields_after_return(change: impl Fn(u64) -> u64) -> usize {
-        let nodes: Vec<_> = (0..3).map(|r| Node::new((r, 3), 4, 8, false, || {})).collect();
+        let rank = |rank| Node::new((rank, 3), Window::of(4), 8, false, || {});
+        let nodes: Vec<_> = (0..3).map(rank).collect();
         let value = Value::Array(Arc::new(Array::from_bytes(Element::UChar, &[7; 100])));
         let mut passed = record([value, Value::from(1), Value::from(2)]);
         for (from, to) in [(0, 1), (1, 2)] {
@@ -1107,6 +1166,66 @@ mod tests {
         assert_eq!(fields_after_return(|weight| weight / 2), 1);
     }
 
+    #[test]
+    fn channel_takes_the_messages_of_its_window_and_is_bounded() {
+        for window in [1, 3, 64, 100, 1024] {
+            let nodes = [0, 1].map(|r| Node::new((r, 2), Window::of(window), 8, false, || {}));
+            let _input = nodes[1].receiver(9);
+            let takes = |_: &u32| {
+                nodes[0].send_mark(1, 9, Mark::Group);
+                nodes[1].receive(0, &nodes[0].take(1).unwrap()).is_ok()
+            };
+            let taken = (0..3 * window).take_while(takes).count() as u32;
+            // A stream that has grown has more room.
+            let most = if window <= ROOM_MIN { window } else { 3 * window - 1 };
+            assert!((window..=most).contains(&taken), "{taken} of {window}");
+        }
+    }
+
+    #[test]
+    fn record_costs_the_same_on_both_ranks_and_never_more_than_a_receiver_leaves() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut costs = HashMap::new();
+        for _ in 0..2000 {
+            let window = Window { messages: random.u32(1..20), bytes: random.usize(..2000) };
+            let eager_bytes = random.usize(..200);
+            let node = |rank| Node::new((rank, 2), window, eager_bytes, false, || {});
+            let nodes = [0, 1].map(node);
+            let mut value = || match random.u8(..3) {
+                0 => Value::from(5),
+                1 => Absent::value(&nodes[0], Reference { owner: 1, ..REFERENCE }),
+                _ => Value::bytes(&vec![7; random.usize(..300)]),
+            };
+            let sent = record([value(), value(), value()]);
+            let of_field = |value: &Value| value.as_bytes().map_or(0, <[u8]>::len);
+            let moved = sent.values().iter().map(of_field).filter(|n| *n <= eager_bytes);
+            let moved: usize = moved.sum();
+            let cost = nodes[0].cost(&sent);
+            assert!(cost >= 1 && cost + nodes[0].batch() <= window.messages + 1, "{window:?}");
+            // The records that all credits allow have no more bytes than the window, unless they
+            // cost less than their bytes.
+            let whole = (window.bytes / window.messages as usize).max(1);
+            let is_whole = cost as usize == moved.div_ceil(whole).max(1);
+            assert!(is_whole || cost == window.messages - nodes[0].batch() + 1);
+            let held = Value::bytes(&vec![7; 300]);
+            let Value::Array(held) = held else { unreachable!("the value is an array") };
+            lock(&nodes[1].held).insert(REFERENCE.field, Held { array: held, weight: WEIGHT });
+            nodes[0].send_record(1, 9, &sent).unwrap();
+            let bytes = nodes[0].take(1).unwrap();
+            let mut bytes = Bytes { bytes: &bytes, from: 0 };
+            let mut incoming = lock(&nodes[1].incoming[0]);
+            let (_, mut shape) = bytes.frame().unwrap().unwrap();
+            define(&mut shape, &mut incoming).unwrap();
+            let (_, mut content) = bytes.frame().unwrap().unwrap();
+            assert_eq!(content.u64(), Ok(9));
+            let arrived = nodes[1].record(&mut content, &incoming).unwrap();
+            assert_eq!(nodes[1].cost(&arrived), cost, "{window:?}, {eager_bytes}");
+            drop(incoming);
+            *costs.entry(cost).or_insert(0) += 1;
+        }
+        assert!(costs.len() > 8, "{costs:?}");
+    }
+
     /// Ranks whose tasks pass work on by messages, without a runtime.
     struct Crowd {
         nodes: Vec<Arc<Node>>,
@@ -1120,7 +1239,7 @@ mod tests {
 
     impl Crowd {
         fn new(count: u32, seed: u64, is_hasty: bool) -> Crowd {
-            let node = |rank| Node::new((rank, count), 1, 0, false, || {});
+            let node = |rank| Node::new((rank, count), Window::of(1), 0, false, || {});
             let nodes: Vec<_> = (0..count).map(node).collect();
             nodes.iter().for_each(|node| node.stall.set_hasty(is_hasty));
             let under_way = vec![VecDeque::new(); (count * count) as usize];

@@ -27,29 +27,31 @@ pub(crate) struct Away {
 
 impl Away {
     pub(crate) fn record(&mut self, record: Record, context: &Context) {
-        self.pay();
+        let cost = self.node.cost(&record);
+        self.pay(cost);
         if let Err(why) = self.node.send_record(self.to, self.channel, &record) {
-            self.credit = self.credit.saturating_add(1);
+            self.credit = self.credit.saturating_add(cost);
             context.fault(&format!("the way to rank {}", self.to), format_args!("{why}"), &record);
         }
     }
 
     pub(crate) fn mark(&mut self, mark: Mark) {
-        self.pay();
+        self.pay(1);
         self.node.send_mark(self.to, self.channel, mark);
     }
 
-    /// Takes a credit. Waits if there is none.
+    /// Takes credits. Waits if there are not enough.
     #[inline]
-    fn pay(&mut self) {
-        while self.credit == 0 {
+    fn pay(&mut self, cost: u32) {
+        while self.credit < cost {
             // The node keeps the other end until this sender ends, or until the run ends.
-            self.credit = self.credits.read().unwrap_or(u32::MAX);
+            let more = self.credits.read().unwrap_or(u32::MAX);
+            self.credit = self.credit.saturating_add(more);
             while let Ok(more) = self.credits.try_read() {
                 self.credit = self.credit.saturating_add(more);
             }
         }
-        self.credit -= 1;
+        self.credit -= cost;
     }
 }
 
@@ -77,14 +79,21 @@ struct Arriving {
 /// Task that passes the messages of a channel into a line.
 async fn receive(mut arriving: Arriving, mut line: Line, context: Arc<Context>) {
     while let Some(message) = arriving.input.read_async().await {
-        match message {
-            Message::Record(record) => line.record(record, &context),
-            Message::Mark(mark) => line.mark(mark, &context),
+        let cost = match message {
+            Message::Record(record) => {
+                let cost = arriving.taken.cost(&record);
+                line.record(record, &context);
+                cost
+            }
+            Message::Mark(mark) => {
+                line.mark(mark, &context);
+                1
+            }
             Message::Join(_) | Message::Adopt(_) | Message::Done { .. } => {
                 unreachable!("only records and barriers leave a rank")
             }
-        }
-        arriving.taken.count();
+        };
+        arriving.taken.count(cost);
     }
 }
 
