@@ -199,10 +199,11 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Node {
     /// Creates the endpoint of rank `rank` of `size` ranks. `window` bounds the messages of a
-    /// channel that wait at the receiver. Fields of more than `eager_bytes` bytes move only to boxes
-    /// that read them; all ranks need the same `eager_bytes` and `window`. `bell` is called when [`take`](Self::take) may have bytes, by any
-    /// task or thread, and must not block. `outside` states whether a thread that is no task of the
-    /// runtime calls [`receive`](Self::receive).
+    /// channel that wait at the receiver. Fields of more than `eager_bytes` bytes move only to
+    /// boxes that read them; all ranks need the same `eager_bytes` and `window`. `bell` is called
+    /// when [`take`](Self::take) may have bytes, by any task or thread, and must not block.
+    /// `outside` states whether a thread that is no task of the runtime calls
+    /// [`receive`](Self::receive).
     ///
     /// # Panics
     ///
