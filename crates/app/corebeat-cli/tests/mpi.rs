@@ -131,7 +131,19 @@ fn compare_on(
         Err(missing) => return println!("skipped: {missing}"),
     };
     let files = place.files(name, net, input);
-    let mut run = place.run_of(&files);
+    compare_files(place, ranks, name, &files, is_ordered, more);
+}
+
+/// Runs a program in a file alone and on these numbers of ranks, and compares the outputs.
+fn compare_files(
+    place: &Place,
+    ranks: &[usize],
+    name: &str,
+    files: &(PathBuf, PathBuf),
+    is_ordered: bool,
+    more: &[&str],
+) {
+    let mut run = place.run_of(files);
     let mut alone = Command::new("timeout");
     alone.arg(MPIRUN_MAX_S.to_string()).args(&run).stdin(Stdio::null());
     let alone = alone.output().unwrap();
@@ -219,6 +231,39 @@ fn whole_network_on_eight_ranks() {
     let input: Vec<String> = (0..300).map(line).collect();
     compare_on(&[8], "eight", &net, &input, false, &[]);
     compare_on(&[8], "eight_small", &net, &input, false, &["--capacity", "1", "--eager", "0"]);
+}
+
+/// Boxes in three languages, each on its own rank. The text has another length for each record.
+const LANGUAGES: &str = r#"
+net languages {
+    box plus ((x) -> (x));
+    box twice ((x) -> (x, <n>)) {<<< C++ |
+        extern "C" void *twice(void *hnd, c4snet_data_t *x) {
+            int n = *static_cast<int *>(C4SNetGetData(x));
+            void *data;
+            c4snet_data_t *y = C4SNetAlloc(CTYPE_int, 1, &data);
+            *static_cast<int *>(data) = 2 * n;
+            C4SNetFree(x);
+            C4SNetOut(hnd, 1, y, n % 3);
+            return hnd;
+        }
+    >>>};
+    box lines ((x, <n>) -> (line)) {<<< Python |
+def lines(x, n):
+    for i in range(n + 1):
+        snetout(1, "%d of %d: " % (i, n) + "x" * x)
+    >>>};
+} connect plus @ 1 .. twice @ 2 .. lines @ 3;"#;
+
+#[test]
+fn boxes_in_c_cpp_and_python_on_ranks() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let program = place.write("languages.snet", LANGUAGES);
+    let files = (program, place.write("languages.json", &(x(40).join("\n") + "\n")));
+    compare_files(place, &[2, 4], "languages", &files, true, &["--eager", "0"]);
 }
 
 #[test]
