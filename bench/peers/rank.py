@@ -29,7 +29,7 @@ class Taker:
         return number + 1
 
 
-def measure(call, wait):
+def measure(call, wait, wait_all):
     """Returns the seconds of the work and its checksum."""
     wait(call("total"))
     begin = time.perf_counter()
@@ -39,8 +39,7 @@ def measure(call, wait):
             checksum = wait(call("step", checksum))
     else:
         sent = [call("take", number, content) for number in range(count)]
-        for one in sent:
-            wait(one)
+        wait_all(sent)
         checksum = wait(call("total"))
     return time.perf_counter() - begin, checksum
 
@@ -52,7 +51,7 @@ if __name__ == "__main__":
         ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
         taker = ray.remote(Taker).remote()
         call = lambda name, *values: getattr(taker, name).remote(*values)
-        seconds, checksum = measure(call, ray.get)
+        seconds, checksum = measure(call, ray.get, ray.get)
         ray.shutdown()
     else:
         from distributed import Client, LocalCluster
@@ -63,6 +62,7 @@ if __name__ == "__main__":
         with cluster, Client(cluster) as client:
             taker = client.submit(Taker, actor=True).result()
             call = lambda name, *values: getattr(taker, name)(*values)
-            seconds, checksum = measure(call, lambda future: future.result())
+            wait = lambda future: future.result()
+            seconds, checksum = measure(call, wait, lambda all: [wait(one) for one in all])
     scale = 1e6 if work == "trip" else 1e9
     print(f"value {seconds * scale / count} checksum {checksum:016x}")

@@ -29,7 +29,7 @@ use std::rc::Rc;
 const MPIRUN: Tool = Tool::package("mpirun", "openmpi-bin");
 /// The subjects in Python.
 const PROGRAM: &str = "peers/rank.py";
-/// Fields that a record contains in the case of a subject whose fields move on demand.
+/// Size in bytes from which fields move on demand, in the subject whose fields do so.
 const LAZY_BYTES: usize = 16;
 /// Records that wait between two ranks in the subject with smaller buffers.
 #[cfg(feature = "mpi")]

@@ -459,8 +459,9 @@ const IO_URING_FEATURES: u32 = 1 << 8 | 1 << 11;
 fn io_uring_features() -> io::Result<u32> {
     /// Position of the features in the parameters (`struct io_uring_params`) of 120 bytes.
     const FEATURES: usize = 5;
-    /// Position of the flags, and the flag that a server sets (`IORING_SETUP_SUBMIT_ALL`).
-    const FLAGS: (usize, u32) = (2, 1 << 7);
+    /// Position of the flags, and the flags that a server sets (`IORING_SETUP_SUBMIT_ALL` and
+    /// `IORING_SETUP_COOP_TASKRUN`).
+    const FLAGS: (usize, u32) = (2, 1 << 7 | 1 << 8);
     let mut parameters = [0_u32; 30];
     parameters[FLAGS.0] = FLAGS.1;
     // SAFETY: the parameters have the size of the structure that the first call reads and fills. It
@@ -493,6 +494,7 @@ fn io_uring_refusal(why: &io::Error, disabled: &str, status: &str) -> String {
         (Some(libc::EPERM | libc::EACCES | libc::ENOSYS), _) if has_filter => {
             format!("a seccomp filter probably forbids it ({why})")
         }
+        (Some(libc::EINVAL), _) => "this kernel is older than Linux 5.19".into(),
         (Some(libc::ENOSYS), _) => "this kernel was built without CONFIG_IO_URING".into(),
         _ => why.to_string(),
     }
@@ -514,7 +516,7 @@ fn io_uring() -> Fact {
         "io_uring",
         found,
         "servers of corebeat-reactor cannot detect events by it; they use epoll by default",
-        "use Linux 5.18 or later with CONFIG_IO_URING, 'sysctl kernel.io_uring_disabled=0', and a \
+        "use Linux 5.19 or later with CONFIG_IO_URING, 'sysctl kernel.io_uring_disabled=0', and a \
          seccomp filter that permits io_uring_setup and io_uring_enter",
     )
 }

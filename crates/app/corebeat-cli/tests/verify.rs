@@ -158,8 +158,12 @@ fn result_is_printed_although_a_file_cannot_be_written() {
     let search = ["search", "engine.amxmi", "--evaluations", "20", "--btf", full];
     let search = [&search[..], &["--witness", "kept.toml"]].concat();
     let partition = vec!["partition", "electric-vehicle.toml", "--nodes", "100", "-o", full];
+    let front = vec!["partition", "electric-vehicle.toml", "--nodes", "100", "--front"];
+    let front = [&front[..], &["--svg", full]].concat();
     let analyse = vec!["analyse", "engine.amxmi", "--svg", full];
-    for (args, result) in [(search, "result: "), (partition, " units"), (analyse, "verdict: ")] {
+    let all =
+        [(search, "result: "), (partition, " units"), (front, "latency: "), (analyse, "verdict: ")];
+    for (args, result) in all {
         let (status, text, error) = verify(folder.path(), &args);
         assert!(status == 125 && text.contains(result), "{args:?}: {status} {text}");
         assert!(error.contains("cannot write /dev/full: No space left"), "{error}");

@@ -77,7 +77,7 @@ pub(crate) struct How {
     /// at the lowest priority [default: nearby]
     #[arg(long, value_name = "nearby|balanced|FILE")]
     placement: Option<Placing>,
-    /// Capacity of each stream, in records
+    /// Capacity of each stream, in records [default: 64; between ranks of MPI 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(CAPACITY_MAX)))]
     capacity: Option<u32>,
     /// Stack size of each box in bytes, such as 300000, 512K or 8M
@@ -511,7 +511,8 @@ impl How {
     pub(crate) fn digests(&self, which: &Which) -> Result<crate::team::Digests, Failure> {
         let boxes = self.boxes.iter().map(|path| ("file of boxes", path.as_path()));
         let mut made = crate::team::digests([("program", which.file())].into_iter().chain(boxes))?;
-        made.push(("value of --capacity".into(), self.window().messages.into()));
+        // Without the option, streams within a rank and those between ranks differ.
+        made.push(("value of --capacity".into(), self.capacity.map_or(0, u64::from)));
         made.push(("value of --eager".into(), self.eager_bytes() as u64));
         Ok(made)
     }

@@ -37,7 +37,7 @@ pub(crate) fn main(options: &Options) -> Done {
     let svg = options.svg.as_deref().map(Output::create_with_cleanup).transpose()?;
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let report = analyse(&model);
-    // A full disk does not lose the result.
+    // The result is printed even if a file cannot be written.
     let written = svg.map_or(Ok(()), |file| file.write(&response_svg(&model, &report)));
     let text = match options.json {
         true => json_of(&model, &report),
@@ -130,8 +130,8 @@ fn json_of(model: &Model, report: &Report) -> String {
         json!({
             "task": model.tasks[t.task].name, "core": t.core.map(|c| &model.cores[c].name),
             "mode": mode(model, t.mode), "worst_ns": t.worst_ns, "response_ns": t.response_ns,
-            "deadline_ns": t.deadline_ns, "exact": t.is_exact, "bound": t.is_bound, "method": t.method.source(),
-            "verdict": t.verdict.name(), "why": t.why,
+            "deadline_ns": t.deadline_ns, "exact": t.is_exact, "bound": t.is_bound,
+            "method": t.method.source(), "verdict": t.verdict.name(), "why": t.why,
         })
     };
     let core = |c: &corebeat_verify::CoreUse| json!({ "core": model.cores[c.core].name, "mode": mode(model, c.mode), "use": c.share });

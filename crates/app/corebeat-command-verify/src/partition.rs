@@ -82,7 +82,7 @@ pub(crate) fn main(options: &Options) -> Done {
         true => explain(&model, &settings, found.units - 1).map_err(wrong)?,
         false => vec![],
     };
-    // A full disk does not lose the result.
+    // The result is printed even if a file cannot be written.
     let written = output.map_or(Ok(()), |file| file.write(&write_toml(&found.apply(&model))));
     print(match options.json {
         true => json_of(&found, &reasons),
@@ -98,7 +98,8 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let wrong = |e| Failure::data(format!("{}: {e}", options.model.display()));
     let points = front(model, settings).map_err(wrong)?;
-    svg.map_or(Ok(()), |file| file.write(&front_svg(&points)))?;
+    // The result is printed even if a file cannot be written.
+    let written = svg.map_or(Ok(()), |file| file.write(&front_svg(&points)));
     if options.json {
         let point = |p: &FrontPoint| {
             json!({
@@ -111,6 +112,7 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
             })
         };
         print(format!("{}\n", json!(points.iter().map(point).collect::<Vec<_>>())))?;
+        written?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["units", "MHz", "power", "mean latency", "bytes/s between units"];
@@ -131,6 +133,7 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
         "reactions of the chains"
     };
     print(format!("{}\nlatency: mean of the {of}\n", table(&rows, &[0, 1, 2, 3, 4])))?;
+    written?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -195,7 +198,9 @@ fn text_of(
         let answer = match answer {
             Answer::Yes => "would suffice",
             Answer::No => "would not suffice",
-            Answer::Undecided => "is undecided within --nodes",
+            Answer::Undecided => {
+                "is undecided: --nodes, or the analysis of a core, is at its limit"
+            }
         };
         text += &format!("without {}, one unit less {answer}\n", constraint.name());
     }

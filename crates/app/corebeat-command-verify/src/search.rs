@@ -11,6 +11,7 @@ use corebeat_verify::{
 };
 use serde_json::json;
 use signal_hook::consts::SIGINT;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -96,7 +97,7 @@ struct Outcome {
     /// Bound of a response time by analysis, in nanoseconds.
     bound_ns: Option<u64>,
     /// Tasks whose deadlines lie after the end of a scenario.
-    beyond: Vec<String>,
+    beyond: BTreeSet<String>,
     evaluations: u64,
     seconds: f64,
     is_interrupted: bool,
@@ -132,7 +133,7 @@ pub(crate) fn main(options: &Options) -> Done {
     // As a later replay reads it.
     let written = Witness::read(&witness.write()).and_then(|witness| witness.replay(&model));
     let replay = written.map_err(|e| Failure::data(format!("{at}: {e}")))?;
-    // A full disk does not lose the result.
+    // The result is printed even if a file cannot be written.
     let written = write(files, &model, witness, &replay);
     print(match options.json {
         true => json_of(&model, witness, &outcome),
@@ -184,7 +185,7 @@ fn search(model: &Model, options: &Options) -> Result<Outcome, Failure> {
         if let Objective::Response { task } = objective {
             let entries = system.entries.iter();
             let entries = entries.filter(|entry| task.is_none_or(|task| entry.task == task));
-            let beyond = entries.filter(|e| e.deadline_ns.is_some_and(|at| at > horizon_ns));
+            let beyond = entries.filter(|entry| system.deadline_of_first_ns(entry) > horizon_ns);
             outcome.beyond.extend(beyond.map(|entry| model.tasks[entry.task].name.clone()));
         }
         let (found, evaluations) = islands(model, m, &system, objective, options, &stop);
@@ -356,7 +357,7 @@ fn show_progress(
 ) {
     let begin = Instant::now();
     let shows = std::io::stderr().is_terminal();
-    let bound = shows.then(|| bound_of(system, objective)).flatten();
+    let bound = (shows && !is_partial(model)).then(|| bound_of(system, objective)).flatten();
     let bound = bound.map_or("none".into(), |bound| format!("{:.1}%", bound * 100.0));
     let limit = match objective {
         Objective::Response { .. } => "a deadline",
@@ -415,7 +416,8 @@ fn text_of(model: &Model, witness: &Witness, outcome: &Outcome) -> String {
         (_, false) => "\nresult: no time above the limit was found\n",
     };
     if !outcome.beyond.is_empty() {
-        let tasks = outcome.beyond.join(", ");
+        let tasks: Vec<&str> = outcome.beyond.iter().map(String::as_str).collect();
+        let tasks = tasks.join(", ");
         text += "note: a scenario has at most 20,000 jobs, and ends before the deadlines of these \
                  tasks, whose longest responses may be missing: ";
         text += &format!("{tasks}\n");

@@ -766,7 +766,7 @@ fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
         if name.is_empty() {
             return Err(Error::new(kind, "an element has no name; write one"));
         }
-        // A terminal would obey it.
+        // A terminal would execute it.
         if name.contains(char::is_control) {
             let what = "the name has a control character; remove it";
             return Err(Error::new(named(kind, &name.escape_debug().to_string()), what));

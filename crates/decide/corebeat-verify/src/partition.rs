@@ -423,8 +423,15 @@ impl<'a> Problem<'a> {
         if (0..self.unit.cores).any(|core| self.permits(&mut state, c, Place { unit: 0, core })) {
             return Ok(());
         }
-        let what = "the component fits on no empty core: its use, a deadline, its memory or its \
-                    safety level exceeds the unit; divide it, or choose a larger unit";
+        let what = match state.is_unsure {
+            true => {
+                "the analysis of the component on an empty core has reached its limits; divide it"
+            }
+            false => {
+                "the component fits on no empty core: its use, a deadline, its memory or its \
+                 safety level exceeds the unit; divide it, or choose a larger unit"
+            }
+        };
         Err(Error::new(named("component", &self.components[c].name), what))
     }
 

@@ -136,6 +136,19 @@ impl System {
         all.fold(0.0, |a, b| a + b) / self.groups[core].len() as f64
     }
 
+    /// Time by which the first job of an entry must have ended after the release of all tasks, in
+    /// nanoseconds: offset, jitter and deadline, or the period without a deadline.
+    pub fn deadline_of_first_ns(&self, entry: &Entry) -> u64 {
+        let begin_ns = match entry.activation {
+            Activation::Periodic { offset_ns, jitter_ns, .. } => {
+                offset_ns.unwrap_or(0).saturating_add(jitter_ns)
+            }
+            _ => 0,
+        };
+        let length_ns = entry.deadline_ns.or_else(|| self.rate_ns(entry)).unwrap_or(0);
+        begin_ns.saturating_add(length_ns)
+    }
+
     /// Period of an entry, or of the origin of its activations.
     pub(crate) fn rate_ns(&self, entry: &Entry) -> Option<u64> {
         let mut entry = entry;

@@ -175,6 +175,10 @@ fn limit_of_the_analysis_proves_no_number_of_units() {
     let answers = explain(&model, &options, 1).unwrap();
     let undecided = [Constraint::Memory, Constraint::Safety].map(|c| (c, Answer::Undecided));
     assert!(undecided.iter().all(|answer| answers.contains(answer)), "{answers:?}");
+    let mut together = model;
+    together.tasks.iter_mut().for_each(|task| task.component = "both".into());
+    let why = partition(&together, &options).unwrap_err().to_string();
+    assert!(why.contains("limits"), "{why}");
 }
 
 #[test]

@@ -129,10 +129,12 @@ impl<S: AsFd> Io<S> {
             match self.wait(lane.direction, end) {
                 // The report of what has arrived may be late: a short limit must not hide that.
                 Err(late) if late.kind() == io::ErrorKind::TimedOut => {
-                    use io::ErrorKind::{Interrupted, WouldBlock};
-                    return match operate(&self.socket) {
-                        Err(why) if matches!(why.kind(), WouldBlock | Interrupted) => Err(late),
-                        result => result.map(|(value, _)| value),
+                    return loop {
+                        match operate(&self.socket) {
+                            Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Err(late),
+                            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                            result => break result.map(|(value, _)| value),
+                        }
                     };
                 }
                 waited => waited?,

@@ -313,6 +313,9 @@ impl<S: Socket> Read for ReadHalf<S> {
 
 impl<S: Socket> Write for WriteHalf<S> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         self.io.run(&self.lane, |socket| send(socket, buffer))
     }
 
@@ -365,6 +368,9 @@ impl<S: Socket> AsyncWrite for WriteHalf<S> {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let WriteHalf { io, lane, .. } = &mut *self;
         io.poll(lane, context, |socket| send(socket, buffer))
     }

@@ -17,8 +17,8 @@
 //!   The sender has **credits**: a barrier costs one, and a record one or, if its fields are large,
 //!   more. The receiver returns them when the next part has taken the message. Therefore the
 //!   [`Window`] bounds the messages of a channel that wait on the receiver's rank, and a delivery
-//!   never blocks. The same number of **faults** of a rank, but at most 64, wait on rank 0, which
-//!   returns the room of each.
+//!   never blocks. As many **faults** of a rank as the window has messages, but at most 64, wait on
+//!   rank 0, which returns the room of each.
 //! - **Opening**: the rank that builds a part with a place sends a request to the place, with the
 //!   number of the part, a channel for its input, and a channel for its output. Parts in series on
 //!   different ranks are opened in one chain, and their records do not return in between.

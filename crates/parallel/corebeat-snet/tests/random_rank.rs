@@ -31,7 +31,7 @@ use reference::{Case, Class, cases};
 #[derive(Clone, Copy, Debug)]
 struct Ranks {
     count: u32,
-    /// Credits of a channel.
+    /// Bound of the messages of a channel.
     window: Window,
     /// Largest field that moves with its record.
     eager_bytes: usize,
@@ -94,8 +94,8 @@ impl Effect {
     }
 }
 
-/// Bytes of the fields of the messages of a channel. With 0, a record with a field takes half of a
-/// window.
+/// Bytes of the fields of the messages of a channel. With 0, a record with a larger field takes
+/// half of a window.
 const WINDOW_BYTES: [usize; 4] = [0, 100, 1000, 4 << 20];
 
 /// Looks for a run without progress, while all tasks wait. Two waves need at most this number.

@@ -14,7 +14,7 @@
 //! | a request is cancelled | the thread of the server that closes or moves the connection |
 //!
 //! The kernel does not interrupt a thread that runs (`IORING_SETUP_COOP_TASKRUN`, Linux 5.19). Such
-//! a thread gets its reports at the end of its next system call, several at once.
+//! a thread gets its reports at the end of its next system call or interrupt, several at once.
 //!
 //! A thread in a wait that nothing interrupts, as for a disk, delays the reports of its requests.
 //! Where one thread at a time both waits and handles, these are its own connections. In

@@ -29,6 +29,9 @@ impl<S: Socket> AsyncWrite for WriteHalf<S> {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let WriteHalf { io, lane, .. } = &mut *self;
         io.poll(lane, context, |socket| send(socket, buffer))
     }

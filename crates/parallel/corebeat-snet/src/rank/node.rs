@@ -24,7 +24,8 @@ pub struct Window {
     /// Number of the messages.
     pub messages: u32,
     /// Bytes of the fields that have moved with the messages. A record whose fields have more than
-    /// half of it counts as half.
+    /// half of it counts as half, or, with fewer than five messages, as more: one such record and
+    /// half of the bytes can wait.
     pub bytes: usize,
 }
 
@@ -873,14 +874,18 @@ impl Node {
                 false => Err(content.corrupt("its channel is unknown")),
             };
         };
-        match stream.try_write(message) {
+        let written = match stream.try_write(message) {
+            // The stream grows.
+            Err(TryWriteError::Full(message)) if stream.capacity() < self.window() as usize => {
+                stream.write(message).map_err(|closed| TryWriteError::Closed(closed.0))
+            }
+            written => written,
+        };
+        // A message that is dropped may use the channels.
+        drop(channels);
+        match written {
             // The receiver has ended early and has returned all credits.
             Ok(()) | Err(TryWriteError::Closed(_)) => Ok(()),
-            Err(TryWriteError::Full(message)) if stream.capacity() < self.window() as usize => {
-                // The stream grows. An error means the same as above.
-                let _ = stream.write(message);
-                Ok(())
-            }
             Err(TryWriteError::Full(_)) => Err(content.corrupt("its channel has no credit")),
         }
     }

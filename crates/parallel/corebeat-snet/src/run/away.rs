@@ -20,7 +20,7 @@ pub(crate) struct Away {
     node: Arc<Node>,
     to: u32,
     channel: u64,
-    /// Messages that may be sent.
+    /// Credits that are left.
     credit: u32,
     credits: Reader<u32>,
 }
