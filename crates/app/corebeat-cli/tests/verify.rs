@@ -158,8 +158,7 @@ fn result_is_printed_although_a_file_cannot_be_written() {
     let search = ["search", "engine.amxmi", "--evaluations", "20", "--btf", full];
     let search = [&search[..], &["--witness", "kept.toml"]].concat();
     let partition = vec!["partition", "electric-vehicle.toml", "--nodes", "100", "-o", full];
-    let front = vec!["partition", "electric-vehicle.toml", "--nodes", "100", "--front"];
-    let front = [&front[..], &["--svg", full]].concat();
+    let front = vec!["partition", "electric-vehicle.toml", "--front", "--svg", full];
     let analyse = vec!["analyse", "engine.amxmi", "--svg", full];
     let all =
         [(search, "result: "), (partition, " units"), (front, "latency: "), (analyse, "verdict: ")];
