@@ -110,10 +110,7 @@ fn call_of_a_closed_connection_has_no_effect() {
         within: None,
         prefer: None,
     };
-    let mut kept = None;
     let running = Running::after(|socket| {
-        // The claims of a process last as long as its connection.
-        kept = Some(UnixStream::connect(socket).unwrap());
         let mut gives_up = UnixStream::connect(socket).unwrap();
         let call = serde_json::json!({ "method": host::INVADE, "parameters": invade(1) });
         gives_up.write_all(format!("{call}\0").as_bytes()).unwrap();
@@ -126,9 +123,10 @@ fn call_of_a_closed_connection_has_no_effect() {
         listed.claims.len()
     };
     assert_eq!(claims(), 0);
-    running.connect().call::<_, host::Invaded>(host::INVADE, &invade(1), &[]).unwrap();
+    // A claim lasts as long as its connection.
+    let mut holder = running.connect();
+    holder.call::<_, host::Invaded>(host::INVADE, &invade(1), &[]).unwrap();
     assert_eq!(claims(), 1);
-    drop(kept);
 }
 
 /// A region with this number of heartbeats of this thread.
