@@ -1,8 +1,9 @@
 //! `corebeat verify analyse`.
 
 use crate::model::{mode, notes, notes_json, open, with_contention};
+use crate::print_beside;
 use crate::table::{ms, table};
-use corebeat_command::{Done, Failure, Output, print, require_distinct};
+use corebeat_command::{Done, Failure, Output, require_distinct};
 use corebeat_verify::{Method, Model, Report, TaskResult, Verdict, analyse, response_svg};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -37,14 +38,12 @@ pub(crate) fn main(options: &Options) -> Done {
     let svg = options.svg.as_deref().map(Output::create_with_cleanup).transpose()?;
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let report = analyse(&model);
-    // The result is printed even if a file cannot be written.
     let written = svg.map_or(Ok(()), |file| file.write(&response_svg(&model, &report)));
     let text = match options.json {
         true => json_of(&model, &report),
         false => text_of(&model, &report),
     };
-    print(text)?;
-    written?;
+    print_beside(written, text)?;
     Ok::<_, Failure>(status(report.verdict))
 }
 

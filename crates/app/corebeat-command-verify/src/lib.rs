@@ -25,7 +25,7 @@ mod partition;
 mod search;
 mod table;
 
-use corebeat_command::Done;
+use corebeat_command::{Done, Failure, print};
 
 /// Subcommands of `corebeat verify`.
 #[derive(clap::Subcommand)]
@@ -38,6 +38,12 @@ pub enum Command {
     Partition(partition::Options),
     /// Convert a model to TOML, or a set of periodic tasks to CSV
     Convert(convert::Options),
+}
+
+/// Prints a result, even if a file beside it could not be written, and returns the first error.
+fn print_beside(written: Result<(), Failure>, text: String) -> Result<(), Failure> {
+    print(text)?;
+    written
 }
 
 /// Runs the command.

@@ -1,8 +1,9 @@
 //! `corebeat verify partition`.
 
 use crate::model::open;
+use crate::print_beside;
 use crate::table::{ms, table};
-use corebeat_command::{Done, Failure, Output, print, require_distinct};
+use corebeat_command::{Done, Failure, Output, require_distinct};
 use corebeat_verify::{
     Answer, Constraint, FrontPoint, Model, Partition, PartitionOptions, Safety, UnitKind, explain,
     front, front_svg, partition, write_toml,
@@ -82,13 +83,12 @@ pub(crate) fn main(options: &Options) -> Done {
         true => explain(&model, &settings, found.units - 1).map_err(wrong)?,
         false => vec![],
     };
-    // The result is printed even if a file cannot be written.
     let written = output.map_or(Ok(()), |file| file.write(&write_toml(&found.apply(&model))));
-    print(match options.json {
+    let text = match options.json {
         true => json_of(&found, &reasons),
         false => text_of(&model, &found, &reasons, options),
-    })?;
-    written?;
+    };
+    print_beside(written, text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,7 +98,6 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
     require_distinct([&options.model].into_iter().chain(&options.svg))?;
     let wrong = |e| Failure::data(format!("{}: {e}", options.model.display()));
     let points = front(model, settings).map_err(wrong)?;
-    // The result is printed even if a file cannot be written.
     let written = svg.map_or(Ok(()), |file| file.write(&front_svg(&points)));
     if options.json {
         let point = |p: &FrontPoint| {
@@ -111,8 +110,8 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
                 }).collect::<Vec<_>>(),
             })
         };
-        print(format!("{}\n", json!(points.iter().map(point).collect::<Vec<_>>())))?;
-        written?;
+        let text = format!("{}\n", json!(points.iter().map(point).collect::<Vec<_>>()));
+        print_beside(written, text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = ["units", "MHz", "power", "mean latency", "bytes/s between units"];
@@ -132,8 +131,8 @@ fn print_front(model: &Model, settings: &PartitionOptions, options: &Options) ->
     } else {
         "reactions of the chains"
     };
-    print(format!("{}\nlatency: mean of the {of}\n", table(&rows, &[0, 1, 2, 3, 4])))?;
-    written?;
+    let text = format!("{}\nlatency: mean of the {of}\n", table(&rows, &[0, 1, 2, 3, 4]));
+    print_beside(written, text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,9 +1,10 @@
 //! `corebeat verify search`: islands of searches on threads, one result.
 
 use crate::model::{mode, open};
+use crate::print_beside;
 use crate::table::ms;
 use corebeat_command::{
-    Done, Failure, Output, open_regular, print, print_error, read_text, require_distinct,
+    Done, Failure, Output, open_regular, print_error, read_text, require_distinct,
 };
 use corebeat_verify::{
     Effect, Found, Kind, Model, Objective, Replay, Search, SearchOptions, Subject, System, Time,
@@ -133,13 +134,11 @@ pub(crate) fn main(options: &Options) -> Done {
     // As a later replay reads it.
     let written = Witness::read(&witness.write()).and_then(|witness| witness.replay(&model));
     let replay = written.map_err(|e| Failure::data(format!("{at}: {e}")))?;
-    // The result is printed even if a file cannot be written.
-    let written = write(files, &model, witness, &replay);
-    print(match options.json {
+    let text = match options.json {
         true => json_of(&model, witness, &outcome),
         false => text_of(&model, witness, &outcome),
-    })?;
-    written?;
+    };
+    print_beside(write(files, &model, witness, &replay), text)?;
     Ok(ExitCode::from(u8::from(witness.is_miss())))
 }
 

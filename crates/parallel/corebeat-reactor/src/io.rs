@@ -128,14 +128,10 @@ impl<S: AsFd> Io<S> {
             }
             match self.wait(lane.direction, end) {
                 // The report of what has arrived may be late: a short limit must not hide that.
+                // The end of the limit therefore counts as a report. No other task waits.
                 Err(late) if late.kind() == io::ErrorKind::TimedOut => {
-                    return loop {
-                        match operate(&self.socket) {
-                            Err(why) if why.kind() == io::ErrorKind::WouldBlock => break Err(late),
-                            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                            result => break result.map(|(value, _)| value),
-                        }
-                    };
+                    drop(self.slot(lane.direction).report(false));
+                    return self.attempt(lane.direction, &mut operate).unwrap_or(Err(late));
                 }
                 waited => waited?,
             }

@@ -260,12 +260,32 @@ impl<S: Socket> ReadHalf<S> {
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.lane.limit = limit;
     }
+
+    /// Receives bytes, for the traits of async tasks. An empty buffer does not wait.
+    fn poll_receive(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.io.poll(&self.lane, context, |socket| receive(socket, buffer))
+    }
 }
 
 impl<S: Socket> WriteHalf<S> {
     /// Sets the limit of each wait, as [`Stream::set_write_timeout`] does.
     pub fn set_timeout(&mut self, limit: Option<Duration>) {
         self.lane.limit = limit;
+    }
+
+    /// Sends bytes, for the traits of async tasks. An empty buffer does not wait.
+    fn poll_send(&self, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.io.poll(&self.lane, context, |socket| send(socket, buffer))
     }
 
     /// Ends the data. As in the streams of Tokio and of async-io, that is no error if the
@@ -350,29 +370,21 @@ impl<S: Socket> Write for Stream<S> {
 
 impl<S: Socket> AsyncRead for ReadHalf<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        let ReadHalf { io, lane } = &mut *self;
-        io.poll(lane, context, |socket| receive(socket, buffer))
+        self.poll_receive(context, buffer)
     }
 }
 
 impl<S: Socket> AsyncWrite for WriteHalf<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        let WriteHalf { io, lane, .. } = &mut *self;
-        io.poll(lane, context, |socket| send(socket, buffer))
+        self.poll_send(context, buffer)
     }
 
     fn poll_write_vectored(

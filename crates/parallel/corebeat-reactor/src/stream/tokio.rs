@@ -1,6 +1,6 @@
 //! The traits of Tokio for streams. They need no runtime of Tokio.
 
-use super::{ReadHalf, Socket, Stream, WriteHalf, receive, send, send_all_of};
+use super::{ReadHalf, Socket, Stream, WriteHalf, send_all_of};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,16 +8,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 impl<S: Socket> AsyncRead for ReadHalf<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let ReadHalf { io, lane } = &mut *self;
-        if buffer.remaining() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        let free = buffer.initialize_unfilled();
-        let read = ready!(io.poll(lane, context, |socket| receive(socket, free)))?;
+        let read = ready!(self.poll_receive(context, buffer.initialize_unfilled()))?;
         buffer.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -25,15 +20,11 @@ impl<S: Socket> AsyncRead for ReadHalf<S> {
 
 impl<S: Socket> AsyncWrite for WriteHalf<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        let WriteHalf { io, lane, .. } = &mut *self;
-        io.poll(lane, context, |socket| send(socket, buffer))
+        self.poll_send(context, buffer)
     }
 
     fn poll_write_vectored(
