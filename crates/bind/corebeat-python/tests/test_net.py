@@ -1,5 +1,6 @@
 """S-Net networks with boxes of this process."""
 
+import contextlib
 import gc
 import itertools
 import json
@@ -95,7 +96,10 @@ def test_cause_belongs_to_the_fault_of_the_message():
     both = threading.Barrier(2)
 
     def box(a):
-        both.wait(60)
+        # Both boxes fail at one time, unless their tasks have started on one worker: then the
+        # second fails after the first.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
         raise KeyError(a)
 
     program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
@@ -207,15 +211,23 @@ def test_network_of_methods_is_collected_with_its_object():
 
 
 def test_functions_that_wait_run_at_the_same_time():
-    both = threading.Barrier(2)
-
     def box(a):
-        both.wait(60)
-        return {"b": a}
+        try:
+            both.wait(1)
+        except threading.BrokenBarrierError:
+            return {"b": False}
+        return {"b": True}
 
     program = "net main { box f ((a) -> (b)); } connect f ! <k>;"
     network = Network(program, {"f": box}, workers=2)
-    assert len(network.run([{"a": 1, "<k>": 0}, {"a": 2, "<k>": 1}]).records) == 2
+    # A task stays on the worker where it has started, so that a function may block the task that
+    # passes the next record to the other one. This is rare.
+    for _ in range(20):
+        both = threading.Barrier(2)
+        outcome = network.run([{"a": 1, "<k>": 0}, {"a": 2, "<k>": 1}])
+        if [record["b"] for record in outcome.records] == [True, True]:
+            return
+    pytest.fail("no two functions ran at the same time")
 
 
 def test_threads_keep_their_locals():
