@@ -2,7 +2,9 @@
 //!
 //! Every counter of the kernel counts a thread that waits in a loop as busy. The sampler reads the
 //! instruction pointers of running threads many times per second, and analyses the code there:
-//! `code.rs` defines what counts as waiting. Each address is analysed once and cached. The share of
+//! `code.rs` defines what counts as waiting, and `call.rs` follows loops through the functions that
+//! they call, by the registers and the stack of a sample. Each address is analysed once and cached,
+//! for each caller. The share of
 //! spinning samples of a thread, times its share of user time, is its spin time.
 //!
 //! # Cost
@@ -22,9 +24,14 @@
 //! per second. The samples cost 20 µs each on such a CPU, including the analysis of new code: four
 //! programs, each with a watcher that takes 97 samples per second and CPU, lose 0.9%. The rate
 //! drops to a quarter while hardly any thread spins. Without the permission, threads are sampled
-//! individually in bursts of a tenth of a second: every second if threads spin (switches are rare
-//! then), and every four seconds otherwise: 0.3% at 20,000 switches per second. Opening and closing
-//! an event takes 20 µs for each thread, so a burst has at most [`BURST_THREADS_MAX`] threads.
+//! individually, without their stacks, in bursts of a tenth of a second: every second if threads
+//! spin (switches are rare then), and every four seconds otherwise: 0.3% at 20,000 switches per
+//! second. Opening and closing an event takes 20 µs for each thread, so a burst has at most
+//! [`BURST_THREADS_MAX`] threads.
+//!
+//! Following a loop through calls takes 1 µs for each instruction, and 1,000 instructions at most.
+//! All such analyses together follow at most 10,000 instructions per second: 1% of a CPU, for
+//! programs whose samples always have new addresses.
 //!
 //! The first spinning sample at an address of a process also locates the address in a file, in
 //! 0.1 ms. At most once a second, and only for new places, the symbols of these files are read:
@@ -32,10 +39,18 @@
 //! optimisation. See `place.rs`.
 
 #[cfg(target_arch = "x86_64")]
+mod analysis;
+#[cfg(target_arch = "x86_64")]
+mod call;
+#[cfg(target_arch = "x86_64")]
 mod code;
+#[cfg(target_arch = "x86_64")]
+mod evidence;
 mod mapping;
 mod place;
 mod ring;
+#[cfg(target_arch = "x86_64")]
+mod state;
 mod symbol;
 
 use crate::Error;
@@ -62,12 +77,18 @@ const CALM_HZ: u64 = 23;
 /// Time without spinning after which the rate drops; the rate is chosen anew after each such time.
 const CALM_AFTER: Duration = Duration::from_millis(980);
 /// Pages of a ring: more than one second of samples, and records of processes that start and end.
-const CPU_PAGES: usize = 8;
+const CPU_PAGES: usize = 32;
+
+/// Number of bytes of the stack in a sample: the frames of the functions that a waiting loop calls.
+const STACK_BYTES: u32 = 512;
 
 /// Samples per second of run time within a burst.
 const BURST_HZ: u64 = 997;
 /// Pages of a burst: 170 samples, more than a burst has.
 const BURST_PAGES: usize = 1;
+/// Samples of a burst have no stacks, which would take sixteen times as much memory for each
+/// thread.
+const BURST_STACK_BYTES: u32 = 0;
 /// Minimum length of a burst, which ends with the next sample (samples come about every 100 ms).
 const BURST: Duration = Duration::from_millis(80);
 /// Time from the start of a burst to the next if threads spin; doubled after each burst without
@@ -80,8 +101,21 @@ const SPINNING_ONE_IN: u32 = 16;
 /// Number of threads in a burst; the next burst continues with later threads.
 const BURST_THREADS_MAX: usize = 256;
 
-/// Number of analysed addresses in the cache; a full cache is emptied.
-const JUDGED_MAX: usize = 1 << 14;
+/// A loop of a process with calls: the lowest address behind one of its calls.
+type LoopId = (i32, u64);
+
+/// Result of the analysis of a sample.
+#[derive(Debug)]
+enum Sampled {
+    /// The code could not be read.
+    Unread,
+    /// The code does not wait.
+    Computes,
+    /// The code waits at this place.
+    Waits(Arc<Place>),
+    /// The code waits at this place if the samples of this loop show that the loop waits.
+    WaitsInCalls(LoopId, Arc<Place>),
+}
 
 /// Samples of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,6 +125,8 @@ pub(crate) struct Samples {
     /// Number of samples in loops that wait for a write by another thread, by the place of the
     /// sample.
     spinning: HashMap<Arc<Place>, u32>,
+    /// Number of samples in loops that may wait in functions that they call, by loop and place.
+    in_calls: HashMap<(LoopId, Arc<Place>), u32>,
 }
 
 impl Samples {
@@ -111,24 +147,37 @@ impl Samples {
         }
     }
 
-    fn count(&mut self, place: Option<&Arc<Place>>) {
+    fn count(&mut self, sampled: &Sampled) {
+        let count = match sampled {
+            Sampled::Unread => return,
+            Sampled::Computes => None,
+            Sampled::Waits(place) => Some(self.spinning.entry(place.clone()).or_default()),
+            Sampled::WaitsInCalls(id, place) => {
+                Some(self.in_calls.entry((*id, place.clone())).or_default())
+            }
+        };
         self.total = self.total.saturating_add(1);
-        if let Some(place) = place {
-            let count = self.spinning.entry(place.clone()).or_default();
+        if let Some(count) = count {
             *count = count.saturating_add(1);
         }
     }
-}
 
-/// Result of the analysis of the code at an address.
-#[derive(Debug)]
-enum Judgement {
-    /// The code could not be read.
-    Unread,
-    /// The code does not wait.
-    Computes,
-    /// The code waits. Threads that sample it there spin at this place.
-    Spins(Arc<Place>),
+    /// Returns whether at least one in [`SPINNING_ONE_IN`] samples may be spinning.
+    fn may_spin(&self) -> bool {
+        let in_calls = self.in_calls.values().fold(0, |sum: u32, count| sum.saturating_add(*count));
+        let spinning = self.spinning().saturating_add(in_calls);
+        spinning > 0 && spinning >= self.total / SPINNING_ONE_IN
+    }
+
+    /// Decides which of the loops with calls wait.
+    fn settle(&mut self, waits: impl Fn(LoopId) -> bool) {
+        for ((id, place), count) in self.in_calls.drain() {
+            if waits(id) {
+                let sum = self.spinning.entry(place).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
 }
 
 /// Samples running threads and detects which of them spin.
@@ -152,8 +201,8 @@ pub(crate) struct SpinSampler {
     burst: Samples,
     /// Position of the next burst in the order of threads.
     burst_from: usize,
-    /// Cache, by process and address.
-    judged: HashMap<(i32, u64), Judgement>,
+    #[cfg(target_arch = "x86_64")]
+    analysis: analysis::Analysis,
     /// Names of the functions in which threads spin.
     pub(crate) names: Names,
     samples: HashMap<i32, Samples>,
@@ -177,14 +226,14 @@ impl SpinSampler {
     fn all_threads() -> Result<Self, Error> {
         let cpus = online()?;
         let hz = for_all(CPU_HZ, cpus.len());
-        let open = |cpu| Ring::open(Scope::Cpu(cpu), hz, CPU_PAGES);
+        let open = |cpu| Ring::open(Scope::Cpu(cpu), hz, CPU_PAGES, STACK_BYTES);
         Self::of(true, 0, cpus.iter().map(open).collect::<Result<_, _>>()?)
     }
 
     /// Creates a sampler of individual threads, in bursts.
     fn bursts() -> Result<Self, Error> {
         // Check the permission now.
-        Ring::open(Scope::Thread(0), BURST_HZ, BURST_PAGES)?;
+        Ring::open(Scope::Thread(0), BURST_HZ, BURST_PAGES, BURST_STACK_BYTES)?;
         Self::of(false, for_all(BURST_HZ, online()?.len()), Vec::new())
     }
 
@@ -205,7 +254,8 @@ impl SpinSampler {
             burst_period: BURST_PERIOD_MIN,
             burst: Samples::default(),
             burst_from: 0,
-            judged: HashMap::new(),
+            #[cfg(target_arch = "x86_64")]
+            analysis: analysis::Analysis::default(),
             names: Names::default(),
             samples: HashMap::new(),
             lost: 0,
@@ -236,8 +286,7 @@ impl SpinSampler {
         tids: impl IntoIterator<Item = i32>,
     ) {
         self.judge_rings(wanted);
-        let spinning = self.burst.spinning();
-        let spins = spinning > 0 && spinning >= self.burst.total / SPINNING_ONE_IN;
+        let spins = self.burst.may_spin();
         if self.samples_all {
             return self.choose_rate(spins, Instant::now());
         }
@@ -254,7 +303,9 @@ impl SpinSampler {
             let tids: Vec<i32> = tids.into_iter().collect();
             let from = if self.burst_from < tids.len() { self.burst_from } else { 0 };
             let burst = tids.iter().skip(from).take(BURST_THREADS_MAX);
-            let open = |&tid| Ring::open(Scope::Thread(tid), self.burst_hz, BURST_PAGES).ok();
+            let scope = |tid| Scope::Thread(tid);
+            let open =
+                |&tid| Ring::open(scope(tid), self.burst_hz, BURST_PAGES, BURST_STACK_BYTES).ok();
             self.rings.extend(burst.filter_map(open));
             self.burst_from = from + BURST_THREADS_MAX;
             self.burst_began = Some(Instant::now());
@@ -282,33 +333,30 @@ impl SpinSampler {
     /// mode are missing.
     pub(crate) fn take(&mut self) -> HashMap<i32, Samples> {
         self.was_calm = self.calm;
-        std::mem::take(&mut self.samples)
+        let mut samples = std::mem::take(&mut self.samples);
+        #[cfg(target_arch = "x86_64")]
+        samples.values_mut().for_each(|s| s.settle(|id| self.analysis.shows_waiting(id)));
+        samples
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn judge_rings(&mut self, wanted: impl Fn(i32) -> bool) {
-        let SpinSampler { rings, judged, names, samples, burst, lost, unread, buffer, .. } = self;
+        let SpinSampler { rings, analysis, names, samples, burst, lost, unread, buffer, .. } = self;
         let mut changed = HashSet::new();
-        let mut maps = Maps::new();
+        let (mut maps, mut pages) = (Maps::new(), call::Pages::default());
+        analysis.begin_round();
         for ring in rings {
             buffer.clear();
             *lost += u64::from(!ring.take(buffer));
             ring::records(buffer, |record| match record {
-                Record::Sample { pid, tid, ip } if wanted(pid) => {
-                    if judged.len() >= JUDGED_MAX {
-                        judged.clear();
+                Record::Sample { pid, tid, ip, context } if wanted(pid) => {
+                    let known = (&mut *names, &mut maps, &mut pages);
+                    let sampled = analysis.sample((pid, ip), context, known);
+                    if let Sampled::Unread = sampled {
+                        return *unread += 1;
                     }
-                    let judge = || match judge(pid, ip) {
-                        None => Judgement::Unread,
-                        Some(false) => Judgement::Computes,
-                        Some(true) => Judgement::Spins(names.place(pid, ip, &mut maps).into()),
-                    };
-                    let place = match judged.entry((pid, ip)).or_insert_with(judge) {
-                        Judgement::Unread => return *unread += 1,
-                        Judgement::Computes => None,
-                        Judgement::Spins(place) => Some(&*place),
-                    };
-                    samples.entry(tid).or_default().count(place);
-                    burst.count(place);
+                    samples.entry(tid).or_default().count(&sampled);
+                    burst.count(&sampled);
                 }
                 Record::Sample { .. } => {}
                 Record::Forget { pid } => _ = changed.insert(pid),
@@ -316,9 +364,13 @@ impl SpinSampler {
             });
         }
         if !changed.is_empty() {
-            judged.retain(|(pid, _), _| !changed.contains(pid));
+            analysis.forget(&changed);
         }
     }
+
+    /// No sampler exists for other processors.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn judge_rings(&mut self, _: impl Fn(i32) -> bool) {}
 
     /// Returns the number of records that did not fit into the rings.
     pub(crate) fn lost(&self) -> u64 {
@@ -344,17 +396,6 @@ fn online() -> Result<CpuSet, Error> {
     text.trim().parse().map_err(|e| read(std::io::Error::other(e)))
 }
 
-#[cfg(target_arch = "x86_64")]
-fn judge(pid: i32, ip: u64) -> Option<bool> {
-    let (code, start) = read_code(pid, ip)?;
-    Some(code::waits(&code, start, ip))
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn judge(_: i32, _: u64) -> Option<bool> {
-    None
-}
-
 /// Reads the code around an address. Returns the code and its start address.
 #[cfg(target_arch = "x86_64")]
 fn read_code(pid: i32, ip: u64) -> Option<(Vec<u8>, u64)> {
@@ -362,6 +403,18 @@ fn read_code(pid: i32, ip: u64) -> Option<(Vec<u8>, u64)> {
     let start = ip.checked_sub(code::REACH_BYTES)?;
     ip.checked_add(code::REACH_BYTES)?;
     read_memory(pid, start, ip).or_else(|| read_file(pid, start, ip))
+}
+
+/// Reads a page of code or data of a process.
+#[cfg(target_arch = "x86_64")]
+fn read_page(pid: i32, start: u64) -> Option<Box<[u8]>> {
+    let mut page = vec![0u8; 4096].into_boxed_slice();
+    let local = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
+    let remote = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: page.len() };
+    // SAFETY: `local` describes `page`, which this function owns; the kernel checks addresses of
+    // the other process.
+    let read = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
+    (read == page.len() as isize).then_some(page)
 }
 
 /// Reads code from the memory of the process. Requires permission to trace the process: under Yama
@@ -517,10 +570,10 @@ mod tests {
 
     #[test]
     fn code_of_a_missing_process_or_address_is_unknown() {
-        assert_eq!(judge(i32::MAX, 0x40_0000), None);
+        assert_eq!(analysis::judge(i32::MAX, 0x40_0000), None);
         let me = std::process::id() as i32;
         for ip in [0, 1, code::REACH_BYTES, u64::MAX, u64::MAX - 1000, 1 << 63] {
-            assert_eq!(judge(me, ip), None, "{ip:x}");
+            assert_eq!(analysis::judge(me, ip), None, "{ip:x}");
         }
     }
 }

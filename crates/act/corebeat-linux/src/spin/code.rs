@@ -43,19 +43,21 @@
 //!    counter waits only if every instruction of the loop is on such a cycle: `for i { if
 //!    (*enabled) work(i) }` has an idle cycle, and does not wait.
 //!
-//! `corpus.rs` samples loops that gcc and clang compile at four levels: 99% of the samples of
-//! waiting loops are detected, and none of those of computing loops.
+//! Directly after an atomic operation, the registers of the sample show whether it has succeeded: a
+//! lock that was free, or a retry that was not necessary ([`Around::WaitsAfter`]).
 //!
-//! Not detected: loops that call functions (debug builds), loops of clang at `-O0` that keep a
-//! condition in the frame (the shortest path of 3 skips their load), and loops longer than
-//! [`REACH_BYTES`] to either side. Loops that call `sched_yield` count as system time. A loop
-//! that only polls `rdtsc` waits for time, not for a thread, and does not count as spinning,
-//! unless it has a PAUSE. The first, successful attempt of a test-and-set lock looks like a later
-//! attempt; it is short.
+//! `corpus.rs` samples loops that gcc, clang, rustc and Go compile at several levels, without calls
+//! and with calls (`call.rs`).
+//!
+//! Not detected: loops of clang at `-O0` that keep a condition in the frame (the shortest path of 3
+//! skips their load), and loops longer than [`REACH_BYTES`] to either side. A loop that only polls
+//! `rdtsc` waits for time, not for a thread, and does not count as spinning, unless it has a PAUSE.
+//! The first, successful attempt of a test-and-set lock looks like a later attempt, except directly
+//! after the atomic operation; it is short.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, InstructionInfo, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register, UsedMemory,
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, InstructionInfo,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 use std::collections::{HashSet, VecDeque};
 
@@ -67,12 +69,12 @@ const INSTRUCTIONS_MAX: usize = 96;
 
 /// Number of bytes below the stack pointer that a function may use without moving the pointer, by
 /// the System V ABI of x86-64.
-const RED_ZONE_BYTES: i64 = 128;
+pub(super) const RED_ZONE_BYTES: i64 = 128;
 
 /// Storage through which instructions pass values: a register (whole), one processor flag, or
 /// memory in the frame, at a constant distance from the stack pointer or the frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Register(Register),
     Flag(u32),
     Frame { base: Register, offset: i64 },
@@ -84,7 +86,7 @@ impl Place {
     }
 
     /// Returns the place in the frame that an instruction accesses, if it accesses one.
-    fn in_frame(memory: &UsedMemory) -> Option<Place> {
+    pub(super) fn in_frame(memory: &UsedMemory) -> Option<Place> {
         let offset = memory.displacement() as i64;
         let base = memory.base();
         let inside = match base {
@@ -115,47 +117,88 @@ fn overlap(write: Access, read: Access) -> Option<bool> {
 }
 
 /// A place with the size of the access in bytes, and a flag.
-type Access = (Place, usize, bool);
+pub(super) type Access = (Place, usize, bool);
 
 /// Properties of one instruction.
-#[derive(Debug)]
-struct Step {
-    ip: u64,
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) ip: u64,
     /// Addresses of possible successors; targets outside the code are omitted.
-    next: [Option<u64>; 2],
+    pub(super) next: [Option<u64>; 2],
     conditional: bool,
     /// Whether the instruction has an effect that waiting code does not have.
-    effect: bool,
-    pause: bool,
+    pub(super) effect: bool,
+    pub(super) pause: bool,
     /// Whether the instruction can be part of a counter: a move between registers and the frame, or
     /// an addition of a constant.
     counts: bool,
     compares: bool,
-    loads: bool,
+    pub(super) loads: bool,
     /// Places that are read, with sizes in bytes; `true` for parts of a memory address.
-    reads: Vec<Access>,
+    pub(super) reads: Vec<Access>,
     /// Places that are written, with sizes in bytes; `false` if the old value may remain.
-    writes: Vec<Access>,
+    pub(super) writes: Vec<Access>,
     /// Whether the results come from memory only (failed atomic operations).
     result_is_memory: bool,
     /// Whether the instruction exchanges a register with memory.
     exchanges: bool,
+    /// How the instruction reports the success of an atomic operation.
+    attempt: Option<Attempt>,
+    /// Number of calls that the instruction is deeper than the first one.
+    pub(super) depth: i32,
+    /// Whether the result is known to be the same in all iterations.
+    pub(super) invariant: bool,
+    /// Whether the instruction restores a value from before the iteration.
+    pub(super) restores: bool,
+}
+
+/// Behaviour of the code around an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Around {
+    /// A loop that waits for another thread.
+    Waits,
+    /// A loop that waits for another thread if an attempt to change memory, directly before the
+    /// address, has failed.
+    WaitsAfter(Attempt),
+    /// A loop that computes.
+    Computes,
+    /// No loop without effects, unless a loop calls functions.
+    Open,
+}
+
+/// How a thread detects that an atomic operation has changed memory as intended: a lock was free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The zero flag is set.
+    ZeroFlag,
+    /// The carry flag is not set.
+    CarryFlag,
+    /// The lowest bytes of this register are zero.
+    Register(Register),
 }
 
 /// Returns whether the code around `ip` waits for another thread. `code` starts at address `start`.
 ///
 /// `code` may have any content; undecodable code counts as computing. The run time is bounded.
+#[cfg(test)]
 pub(crate) fn waits(code: &[u8], start: u64, ip: u64) -> bool {
+    matches!(around(code, start, ip), Around::Waits | Around::WaitsAfter(_))
+}
+
+/// Returns the behaviour of the code around `ip`. `code` starts at address `start`.
+///
+/// `code` may have any content; undecodable code is open. The run time is bounded.
+pub(crate) fn around(code: &[u8], start: u64, ip: u64) -> Around {
     if is_behind_pause(code, start, ip) {
-        return true;
+        return Around::Waits;
     }
     // Most code soon writes memory or calls a function, which ends the search.
     let idle = follow(code, start, ip, |step| !step.effect);
     if idle.first().is_some_and(|sampled| sampled.pause) {
-        return true;
+        return Around::Waits;
     }
-    let Some(cycle) = cycle(&idle, 0, &(0..idle.len()).collect()) else { return false };
-    match judge(&idle, &cycle) {
+    let Some(cycle) = cycle(&idle, 0, &(0..idle.len()).collect()) else { return Around::Open };
+    let waits = match judge(&idle, &cycle) {
         Verdict::Works => false,
         Verdict::Waits => true,
         Verdict::Counts(counters) => {
@@ -172,6 +215,12 @@ pub(crate) fn waits(code: &[u8], start: u64, ip: u64) -> bool {
                         .is_some()
             })
         }
+    };
+    let before = cycle.last().map(|&i| &idle[i]).filter(|step| step.next[0] == Some(ip));
+    match before.and_then(|step| step.attempt) {
+        _ if !waits => Around::Computes,
+        Some(attempt) => Around::WaitsAfter(attempt),
+        None => Around::Waits,
     }
 }
 
@@ -187,6 +236,17 @@ fn is_behind_pause(code: &[u8], start: u64, ip: u64) -> bool {
 /// Decodes the instructions that are reachable from `ip`, which becomes step 0. The search does not
 /// continue after steps for which `resume` returns false.
 fn follow(code: &[u8], start: u64, ip: u64, resume: impl Fn(&Step) -> bool) -> Vec<Step> {
+    follow_in(code, start, ip, resume, Place::in_frame)
+}
+
+/// As [`follow`], with the places in the frame that `frame` returns.
+pub(super) fn follow_in(
+    code: &[u8],
+    start: u64,
+    ip: u64,
+    resume: impl Fn(&Step) -> bool,
+    frame: impl Fn(&UsedMemory) -> Option<Place>,
+) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut visited = HashSet::from([ip]);
     let mut todo = VecDeque::from([ip]);
@@ -198,7 +258,7 @@ fn follow(code: &[u8], start: u64, ip: u64, resume: impl Fn(&Step) -> bool) -> V
         if instruction.is_invalid() {
             continue;
         }
-        let step = step(&instruction, &mut factory);
+        let step = step(&instruction, &mut factory, &frame);
         for next in step.next.into_iter().flatten().filter(|_| resume(&step)) {
             if visited.len() < INSTRUCTIONS_MAX && visited.insert(next) {
                 todo.push_back(next);
@@ -210,7 +270,13 @@ fn follow(code: &[u8], start: u64, ip: u64, resume: impl Fn(&Step) -> bool) -> V
     steps
 }
 
-fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactory) -> Step {
+/// Returns the properties of an instruction. `frame` returns the place in the frame of an access to
+/// memory, if it is one.
+pub(super) fn step(
+    instruction: &iced_x86::Instruction,
+    factory: &mut InstructionInfoFactory,
+    frame: &dyn Fn(&UsedMemory) -> Option<Place>,
+) -> Step {
     let mnemonic = instruction.mnemonic();
     let fall = Some(instruction.next_ip());
     let jump = || Some(instruction.near_branch_target());
@@ -234,11 +300,11 @@ fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactor
             OpAccess::None | OpAccess::NoMemAccess => {}
             OpAccess::Read | OpAccess::CondRead => loads = true,
             _ if repeatable => loads = true,
-            access if Place::in_frame(memory).is_some() => loads |= access == OpAccess::ReadWrite,
+            access if frame(memory).is_some() => loads |= access == OpAccess::ReadWrite,
             _ => effect = true,
         }
     }
-    let (reads, writes) = accesses(instruction, info, loads, &mut effect);
+    let (reads, writes) = accesses(instruction, info, frame, loads, &mut effect);
     Step {
         ip: instruction.ip(),
         next,
@@ -248,14 +314,32 @@ fn step(instruction: &iced_x86::Instruction, factory: &mut InstructionInfoFactor
             mnemonic,
             Mnemonic::Pause | Mnemonic::Tpause | Mnemonic::Umwait | Mnemonic::Mwaitx
         ),
-        counts: is_counting(instruction, info),
-        compares: matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test),
+        counts: is_counting(instruction, info, frame),
+        compares: matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test) || is_condition(instruction),
         loads,
         reads,
         writes,
         exchanges: loads && mnemonic == Mnemonic::Xchg,
         result_is_memory: loads && matches!(mnemonic, Mnemonic::Xchg | Mnemonic::Cmpxchg),
+        attempt: match mnemonic {
+            Mnemonic::Cmpxchg if loads => Some(Attempt::ZeroFlag),
+            Mnemonic::Bts if loads && repeatable => Some(Attempt::CarryFlag),
+            Mnemonic::Xchg if loads && instruction.op1_kind() == OpKind::Register => {
+                Some(Attempt::Register(instruction.op1_register()))
+            }
+            _ => None,
+        },
+        depth: 0,
+        invariant: false,
+        restores: false,
     }
+}
+
+/// Returns whether the instruction stores a condition as 0 or 1.
+fn is_condition(instruction: &iced_x86::Instruction) -> bool {
+    instruction.condition_code() != ConditionCode::None
+        && instruction.flow_control() == FlowControl::Next
+        && instruction.op_count() == 1
 }
 
 /// Returns whether repeating a write of this instruction leaves the same value.
@@ -280,13 +364,18 @@ fn is_idempotent(instruction: &iced_x86::Instruction) -> bool {
 }
 
 /// Returns whether the instruction can be the counter of a loop.
-fn is_counting(instruction: &iced_x86::Instruction, info: &InstructionInfo) -> bool {
+fn is_counting(
+    instruction: &iced_x86::Instruction,
+    info: &InstructionInfo,
+    frame: &dyn Fn(&UsedMemory) -> Option<Place>,
+) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Lea => instruction.memory_index() == Register::None,
-        _ if !info.used_memory().iter().all(|memory| Place::in_frame(memory).is_some()) => false,
+        _ if !info.used_memory().iter().all(|memory| frame(memory).is_some()) => false,
         Mnemonic::Inc | Mnemonic::Dec => true,
         Mnemonic::Add | Mnemonic::Sub => is_immediate(instruction, 1),
         Mnemonic::Mov => !is_immediate(instruction, 1),
+        Mnemonic::Push | Mnemonic::Pop | Mnemonic::Ret | Mnemonic::Leave => true,
         _ => false,
     }
 }
@@ -296,6 +385,7 @@ fn is_counting(instruction: &iced_x86::Instruction, info: &InstructionInfo) -> b
 fn accesses(
     instruction: &iced_x86::Instruction,
     info: &InstructionInfo,
+    frame: &dyn Fn(&UsedMemory) -> Option<Place>,
     loads: bool,
     effect: &mut bool,
 ) -> (Vec<Access>, Vec<Access>) {
@@ -320,7 +410,7 @@ fn accesses(
         writes.extend(write.map(|all| (place, size, all)));
     }
     for memory in info.used_memory() {
-        if let Some(place) = Place::in_frame(memory) {
+        if let Some(place) = frame(memory) {
             let size = memory.memory_size().size();
             let (read, write) = read_and_write(memory.access());
             reads.extend(read.then_some((place, size, false)));
@@ -390,12 +480,12 @@ fn successors(steps: &[Step], at: usize) -> impl Iterator<Item = usize> + '_ {
     steps[at].next.into_iter().flatten().filter_map(|ip| position(steps, ip))
 }
 
-fn position(steps: &[Step], ip: u64) -> Option<usize> {
+pub(super) fn position(steps: &[Step], ip: u64) -> Option<usize> {
     steps.iter().position(|s| s.ip == ip)
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     /// The cycle carries a value, or depends on no value in memory.
     Works,
     /// All iterations are equal.
@@ -405,7 +495,7 @@ enum Verdict {
 }
 
 /// Returns what one iteration of this cycle does.
-fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
+pub(super) fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
     let cycle: Vec<&Step> = cycle.iter().map(|&i| &steps[i]).collect();
     if cycle.iter().any(|s| s.pause) {
         return Verdict::Waits;
@@ -421,7 +511,8 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
         .iter()
         .zip(&cycle)
         .map(|(uses, step)| {
-            uses.iter().filter(|_| !step.result_is_memory).map(|&(from, _)| from).collect()
+            let derived = !step.result_is_memory && !step.invariant;
+            uses.iter().filter(|_| derived).map(|&(from, _)| from).collect()
         })
         .collect();
 
@@ -441,7 +532,7 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
     spread(&mut varies, &inputs);
     spread(&mut loaded, &inputs);
     for (i, step) in cycle.iter().enumerate() {
-        let may = step.counts || step.compares || step.conditional;
+        let may = step.counts || step.compares || step.conditional || step.invariant;
         if uses[i].iter().any(|&(from, address)| varies[from] && (!may || (address && step.loads)))
         {
             return Verdict::Works;
@@ -452,6 +543,25 @@ fn judge(steps: &[Step], cycle: &[usize]) -> Verdict {
     }
     if carried.is_empty() {
         return Verdict::Waits;
+    }
+    // A loop that counts must itself test what it waits for: `for i { work_if_enabled(i) }` calls a
+    // function whose test alone is idle. A called function answers by the value that it returns,
+    // unless its branches depend on the counter, as in an iterator over a range.
+    let outermost = cycle.iter().map(|s| s.depth).min().unwrap_or(0);
+    let is_called = |i: usize| cycle[i].depth > outermost;
+    let counts_called = (0..cycle.len()).any(|i| is_called(i) && cycle[i].conditional && varies[i]);
+    let mut answers: Vec<bool> = (0..cycle.len())
+        .map(|i| loaded[i] || (is_called(i) && !counts_called && !cycle[i].restores))
+        .collect();
+    // An answer that is a constant also passes from step to step.
+    let passes = |(uses, step): (&Vec<(usize, bool)>, &&Step)| -> Vec<usize> {
+        uses.iter().filter(|_| !step.restores).map(|&(from, _)| from).collect()
+    };
+    let passed: Vec<Vec<usize>> = uses.iter().zip(&cycle).map(passes).collect();
+    spread(&mut answers, &passed);
+    let tests = |i: usize| cycle[i].conditional && cycle[i].depth == outermost && !varies[i];
+    if !(0..cycle.len()).any(|i| tests(i) && answers[i]) {
+        return Verdict::Works;
     }
     let written = carried.iter().flat_map(|&i| &cycle[i].writes).map(|w| w.0);
     Verdict::Counts(written.filter(|p| !matches!(p, Place::Flag(_))).collect())
@@ -529,7 +639,7 @@ fn spread(marks: &mut [bool], inputs: &[Vec<usize>]) {
 /// A reset of a counter starts another loop, even if it leads back to the cycle: a wait that blocks
 /// after a thousand iterations and then waits again has two loops, of which only the inner one is
 /// analysed.
-fn loop_around(steps: &[Step], cycle: &[usize], counters: &[Place]) -> HashSet<usize> {
+pub(super) fn loop_around(steps: &[Step], cycle: &[usize], counters: &[Place]) -> HashSet<usize> {
     let resets_counter = |i: usize| {
         let step = &steps[i];
         let reads = |place| step.reads.iter().any(|r| r.0 == place);

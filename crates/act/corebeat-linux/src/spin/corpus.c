@@ -1,7 +1,9 @@
 // Loops that wait, and loops that compute. The program runs the loop that its argument names, for
 // ever: no other thread writes what a waiting loop reads.
 
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +84,84 @@ static void pthread_spin(void) {
     pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
     pthread_spin_lock(&lock);
     pthread_spin_lock(&lock);
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void trylock(void) {
+    pthread_mutex_lock(&mutex);
+    while (pthread_mutex_trylock(&mutex)) {}
+}
+
+static void trylock_with_yield(void) {
+    pthread_mutex_lock(&mutex);
+    while (pthread_mutex_trylock(&mutex)) sched_yield();
+}
+
+static void trylock_with_pause(void) {
+    pthread_mutex_lock(&mutex);
+    while (pthread_mutex_trylock(&mutex)) __builtin_ia32_pause();
+}
+
+// As parsec_barrier_wait, before it blocks.
+static void trylock_with_volatile_counter(void) {
+    pthread_mutex_lock(&mutex);
+    for (;;) {
+        volatile unsigned long i = 0;
+        int result;
+        while ((result = pthread_mutex_trylock(&mutex)) && i < 1000000000UL) i++;
+        if (!result) return;
+    }
+}
+
+static void spin_trylock(void) {
+    pthread_spinlock_t lock;
+    pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
+    pthread_spin_lock(&lock);
+    while (pthread_spin_trylock(&lock)) {}
+}
+
+__attribute__((noinline)) static int is_set(const atomic_int *at) {
+    return atomic_load_explicit(at, memory_order_acquire) != 0;
+}
+
+static void flag_in_a_function(void) {
+    while (!is_set(&flag)) {}
+}
+
+__attribute__((noinline)) static int both_set(const atomic_int *a, const volatile int *b) {
+    return is_set(a) && *b;
+}
+
+static void flag_in_functions(void) {
+    while (!both_set(&flag, &plain_flag)) {}
+}
+
+struct object { int (*is_done)(struct object *); atomic_int done; };
+static int object_is_done(struct object *o) { return atomic_load(&o->done); }
+static struct object the_object = {.is_done = object_is_done};
+
+static void flag_in_a_method(void) {
+    struct object *volatile hidden = &the_object;
+    struct object *o = hidden;
+    while (!o->is_done(o)) {}
+}
+
+__attribute__((noinline)) static int try_take(atomic_int *from, int *into) {
+    int value = atomic_load(from);
+    if (!value) return *into = 0;
+    *into = atomic_exchange(from, 0);
+    return 1;
+}
+
+static void take_into_the_frame(void) {
+    int taken;
+    while (!try_take(&flag, &taken)) {}
+    result = taken;
+}
+
+static void flag_with_yield(void) {
+    while (!atomic_load(&flag)) sched_yield();
 }
 
 static int bytes_of[1 << 16];
@@ -179,6 +259,98 @@ static void volatile_delay(void) {
         for (volatile int i = 0; i < 1000000; i++) {}
 }
 
+__attribute__((noinline)) static int at(int i) { return bytes_of[i & 0xffff]; }
+
+static void sum_of_calls(void) {
+    for (;;) {
+        int total = 0;
+        for (int i = 0; i < 1 << 16; i++) total += at(i);
+        result = total;
+    }
+}
+
+static void search_by_calls(void) {
+    for (;;) {
+        int i = 0;
+        while (i < 1 << 16 && !at(i)) i++;
+        result = i;
+    }
+}
+
+__attribute__((noinline)) static void work_if(const atomic_int *enabled, int i) {
+    if (!atomic_load(enabled)) return;
+    bytes_of[i & 0xffff]++;
+}
+
+static void work_that_is_switched_off(void) {
+    for (;;)
+        for (int i = 0; i < 1000000; i++) work_if(&flag, i);
+}
+
+struct machine { int failed, left; unsigned hash; };
+__attribute__((noinline)) static int is_finished(const struct machine *m) { return m->left <= 0; }
+__attribute__((noinline)) static int advance(struct machine *m) {
+    if (m->failed) return -1;
+    for (int i = 0; i < 20; i++) m->hash = m->hash * 33 + (unsigned)i;
+    m->left--;
+    return 0;
+}
+
+// Each step may fail, and then changes nothing.
+static void steps_with_error_path(void) {
+    static struct machine machine;
+    for (;;) {
+        machine.left = 1000000;
+        while (!is_finished(&machine)) advance(&machine);
+        result = (int)machine.hash;
+    }
+}
+
+static void steps_with_result(void) {
+    static struct machine machine;
+    for (;;) {
+        machine.left = 1000000;
+        while (!is_finished(&machine) && advance(&machine) == 0) {}
+        result = (int)machine.hash;
+    }
+}
+
+static void allocations(void) {
+    for (;;) {
+        void *blocks[16];
+        for (int i = 0; i < 16; i++) blocks[i] = malloc(16 * (size_t)(i + 1));
+        for (int i = 0; i < 16; i++) free(blocks[i]);
+    }
+}
+
+static void characters_of_a_file(void) {
+    FILE *file = fopen("/proc/self/exe", "r");
+    if (!file) return;
+    for (;;) {
+        int c, lines = 0;
+        rewind(file);
+        while ((c = getc(file)) != EOF) lines += c == '\n';
+        result = lines;
+    }
+}
+
+static void locked_additions(void) {
+    for (;;) {
+        pthread_mutex_lock(&mutex);
+        bytes_of[0]++;
+        pthread_mutex_unlock(&mutex);
+    }
+}
+
+static void numbers_as_text(void) {
+    char line[64];
+    for (;;)
+        for (int i = 0; i < 1000; i++) {
+            snprintf(line, sizeof line, "%d %g", i, i * 0.37);
+            result = atoi(line);
+        }
+}
+
 static void text(void) {
     static char characters[1 << 16];
     memset(characters, 'a', sizeof characters - 1);
@@ -197,8 +369,15 @@ static const struct { const char *name; void (*run)(void); } LOOPS[] = {
     LOOP(bounded_with_counter), LOOP(bounded_with_volatile_counter), LOOP(test_and_set),
     LOOP(test_and_test_and_set), LOOP(compare_and_swap), LOOP(ticket), LOOP(mcs),
     LOOP(phase_of_barrier), LOOP(pthread_spin),
+    LOOP(trylock), LOOP(trylock_with_yield), LOOP(trylock_with_pause),
+    LOOP(trylock_with_volatile_counter), LOOP(spin_trylock), LOOP(flag_in_a_function),
+    LOOP(flag_in_functions), LOOP(flag_in_a_method), LOOP(take_into_the_frame),
+    LOOP(flag_with_yield),
     LOOP(sum), LOOP(search), LOOP(product_of_matrices), LOOP(random_numbers), LOOP(sort),
     LOOP(list), LOOP(sieve), LOOP(count_by_a_constant), LOOP(volatile_delay), LOOP(text),
+    LOOP(sum_of_calls), LOOP(search_by_calls), LOOP(work_that_is_switched_off),
+    LOOP(steps_with_error_path), LOOP(steps_with_result), LOOP(allocations),
+    LOOP(characters_of_a_file), LOOP(locked_additions), LOOP(numbers_as_text),
 };
 
 int main(int count, char **arguments) {

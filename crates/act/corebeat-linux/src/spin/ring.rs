@@ -9,11 +9,32 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Registers in a sample: bits 0 to 7 (`PERF_REG_X86_AX` to `PERF_REG_X86_SP`), 9
+/// (`PERF_REG_X86_FLAGS`), and 16 to 23 (`PERF_REG_X86_R8` to `PERF_REG_X86_R15`).
+#[cfg(target_arch = "x86_64")]
+const REGISTERS: u64 = 0x00ff_02ff;
+
+/// Number of general registers in a sample.
+pub(super) const REGISTER_COUNT: usize = 16;
+
+/// Position of the stack pointer among the registers of a sample.
+pub(super) const STACK_POINTER: usize = 7;
+
+/// Registers and stack of a thread at a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Context<'r> {
+    /// AX, BX, CX, DX, SI, DI, BP, SP, and R8 to R15.
+    pub(super) registers: [u64; REGISTER_COUNT],
+    pub(super) flags: u64,
+    /// Memory from the stack pointer upwards.
+    pub(super) stack: &'r [u8],
+}
+
 /// A record of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Record {
-    /// A thread ran user code at this address.
-    Sample { pid: i32, tid: i32, ip: u64 },
+pub(super) enum Record<'r> {
+    /// A thread ran user code at this address. `context` is `None` if the ring has no stacks.
+    Sample { pid: i32, tid: i32, ip: u64, context: Option<Context<'r>> },
     /// The process executed another program, or its first thread has ended: its addresses are
     /// invalid.
     Forget { pid: i32 },
@@ -46,8 +67,14 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Starts to sample `hz` times per second of run time, into a ring of `pages` pages (a power of
-    /// two).
-    pub(super) fn open(scope: Scope, hz: u64, pages: usize) -> Result<Ring, Error> {
+    /// two). Each sample has the registers and `stack_bytes` of the stack (a multiple of 8), or
+    /// neither if `stack_bytes` is 0.
+    pub(super) fn open(
+        scope: Scope,
+        hz: u64,
+        pages: usize,
+        stack_bytes: u32,
+    ) -> Result<Ring, Error> {
         let mut attr = sys::perf_event_attr {
             type_: sys::PERF_TYPE_SOFTWARE,
             config: u64::from(sys::PERF_COUNT_SW_CPU_CLOCK),
@@ -55,6 +82,12 @@ impl Ring {
             ..Default::default()
         };
         attr.__bindgen_anon_1.sample_period = period_ns(hz);
+        #[cfg(target_arch = "x86_64")]
+        if stack_bytes > 0 {
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER);
+            attr.sample_regs_user = REGISTERS;
+            attr.sample_stack_user = stack_bytes;
+        }
         attr.set_comm(1);
         attr.set_comm_exec(1);
         attr.set_task(1);
@@ -157,7 +190,7 @@ fn explain(source: io::Error) -> Error {
 }
 
 /// Parses records. All contents of `bytes` are validated: parsing ends at an inconsistency.
-pub(super) fn records(mut bytes: &[u8], mut sink: impl FnMut(Record)) {
+pub(super) fn records(mut bytes: &[u8], mut sink: impl FnMut(Record<'_>)) {
     // struct perf_event_header: u32 type, u16 misc, u16 size; then fields by type.
     while let Some((header, rest)) = bytes.split_first_chunk::<8>() {
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
@@ -168,12 +201,13 @@ pub(super) fn records(mut bytes: &[u8], mut sink: impl FnMut(Record)) {
         let u32_at = |at: usize| body.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
         let u64_at = |at: usize| body.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b));
         let record = match kind {
-            // u64 ip; u32 pid, tid
+            // u64 ip; u32 pid, tid; then the context
             sys::PERF_RECORD_SAMPLE => (|| {
                 Some(Record::Sample {
                     ip: u64_at(0)?,
                     pid: u32_at(8)? as i32,
                     tid: u32_at(12)? as i32,
+                    context: context(body.get(16..)?),
                 })
             })(),
             // u64 id, lost
@@ -192,6 +226,28 @@ pub(super) fn records(mut bytes: &[u8], mut sink: impl FnMut(Record)) {
     }
 }
 
+/// Parses u64 abi, registers (unless the abi is 0), u64 size, stack, u64 valid bytes of the stack
+/// (unless the size is 0).
+fn context(bytes: &[u8]) -> Option<Context<'_>> {
+    const ABI_64: u64 = 2;
+    let number = |at: usize| bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b));
+    if number(0)? != ABI_64 {
+        return None;
+    }
+    // The flags are between SP and R8.
+    let flags_at = STACK_POINTER + 1;
+    let mut registers = [0; REGISTER_COUNT];
+    for (i, register) in registers.iter_mut().enumerate() {
+        *register = number(8 + 8 * (i + usize::from(i >= flags_at)))?;
+    }
+    let flags = number(8 + 8 * flags_at)?;
+    let at = 8 + 8 * (REGISTER_COUNT + 1);
+    let size = usize::try_from(number(at)?).ok()?;
+    let stack = bytes.get(at + 8..)?.get(..size)?;
+    let valid = if size > 0 { usize::try_from(number(at + 8 + size)?).ok()? } else { 0 };
+    Some(Context { registers, flags, stack: stack.get(..valid)? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,10 +258,15 @@ mod tests {
         [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
     }
 
-    fn all(bytes: &[u8]) -> Vec<Record> {
+    /// The records, in text: a record borrows from the bytes.
+    fn all(bytes: &[u8]) -> Vec<String> {
         let mut all = Vec::new();
-        records(bytes, |r| all.push(r));
+        records(bytes, |r| all.push(format!("{r:?}")));
         all
+    }
+
+    fn texts(records: &[Record<'_>]) -> Vec<String> {
+        records.iter().map(|r| format!("{r:?}")).collect()
     }
 
     #[test]
@@ -225,25 +286,47 @@ mod tests {
         .concat();
         assert_eq!(
             all(&bytes),
-            [
-                Record::Sample { ip: 7, pid: 1, tid: 2 },
+            texts(&[
+                Record::Sample { ip: 7, pid: 1, tid: 2, context: None },
                 Record::Lost(3),
                 Record::Forget { pid: 5 },
                 Record::Forget { pid: 7 }
-            ]
+            ])
         );
+    }
+
+    #[test]
+    fn context_of_a_sample_is_parsed_up_to_the_valid_bytes_of_the_stack() {
+        let head = [&7u64.to_ne_bytes()[..], &1u32.to_ne_bytes(), &2u32.to_ne_bytes()].concat();
+        let words = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+        let numbers: Vec<u64> = (100..117).collect();
+        let whole = [&head[..], &words(&[2]), &words(&numbers), &words(&[16, 1, 2, 8])].concat();
+        let registers = [&numbers[..8], &numbers[9..]].concat().try_into().unwrap();
+        let flags = numbers[8];
+        let sample = |context| Record::Sample { ip: 7, pid: 1, tid: 2, context };
+        let stack = words(&[1]);
+        assert_eq!(
+            all(&record(sys::PERF_RECORD_SAMPLE, 0, &whole)),
+            texts(&[sample(Some(Context { registers, flags, stack: &stack }))])
+        );
+        // A truncated context is none, and neither is one of 32-bit code.
+        for bytes in 16..whole.len() {
+            let cut = record(sys::PERF_RECORD_SAMPLE, 0, &whole[..bytes]);
+            assert_eq!(all(&cut), texts(&[sample(None)]), "{bytes}");
+        }
+        let other = [&head[..], &words(&[1]), &whole[24..]].concat();
+        assert_eq!(all(&record(sys::PERF_RECORD_SAMPLE, 0, &other)), texts(&[sample(None)]));
     }
 
     #[test]
     fn truncated_records_end_the_parsing() {
         let whole = record(sys::PERF_RECORD_SAMPLE, 0, &[0; 16]);
         for bytes in 0..whole.len() {
-            assert_eq!(all(&whole[..bytes]), []);
+            assert!(all(&whole[..bytes]).is_empty());
         }
-        assert_eq!(all(&record(sys::PERF_RECORD_SAMPLE, 0, &[0; 3])), []);
-        assert_eq!(
-            all(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]),
-            [],
+        assert!(all(&record(sys::PERF_RECORD_SAMPLE, 0, &[0; 3])).is_empty());
+        assert!(
+            all(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]).is_empty(),
             "a record of size 0 must not cause an endless loop"
         );
     }
