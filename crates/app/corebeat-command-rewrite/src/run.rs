@@ -4,7 +4,7 @@ use crate::print;
 use crate::report::{ReportOptions, Reporter};
 use crate::source::{GraphSource, RulesSource, failure, left_out, require_format, written};
 use clap::{Args, ValueEnum};
-use corebeat_command::{Done, Failure, Output, end_by, print_line, require_distinct};
+use corebeat_command::{Done, Failure, Output, end_by, is_ignored, print_line, require_distinct};
 use corebeat_rewrite::{
     Apply, Control, Error, Graph, Mode, Options as RunOptions, Outcome, Rule, query, run,
 };
@@ -73,7 +73,7 @@ pub(crate) fn main(options: Options) -> Done {
     let rules = options.rules.read(&mut graph)?;
     let stop = Arc::new(AtomicBool::new(false));
     let received = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {
         flag::register_usize(signal, received.clone(), signal as usize)
             .map_err(Failure::internal)?;
         flag::register(signal, stop.clone()).map_err(Failure::internal)?;

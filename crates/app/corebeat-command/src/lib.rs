@@ -50,7 +50,7 @@ mod shutdown;
 mod terminal;
 
 pub use corebeat_host::printable;
-pub use corebeat_linux::end_by;
+pub use corebeat_linux::{end_by, is_ignored};
 pub use failure::{
     Done, Failure, end_on_broken_pipe, print, print_error, print_line, print_line_of_loop,
     print_text_of_loop, survive_file_size_limit, unprintable,

@@ -491,6 +491,10 @@ impl Compiler<'_> {
         for (item, name) in &returns.items {
             let expression = self.expression(item)?;
             require_not_deleted(item.at, &expression, changes, &self.slots)?;
+            if items.iter().any(|(_, other)| other == name) {
+                let why = format!("there is a column {name} before; name this one with AS");
+                return Err((item.at, why));
+            }
             items.push((expression, name.clone()));
         }
         self.aliases = items.iter().map(|(item, name)| (name.clone(), item.clone())).collect();

@@ -3,7 +3,7 @@
 use crate::matcher::Matcher;
 use crate::rule::{Binding, ElementKind, NONE, Slot};
 use crate::schema::{Key, NodeType};
-use crate::value::Scalar;
+use crate::value::{LIST_DEPTH_MAX, Scalar};
 use corebeat_cypher::syntax::{Function, Operator};
 use std::cmp::Ordering;
 
@@ -116,7 +116,13 @@ impl Matcher<'_> {
             Expression::List(inner) => {
                 let values: Result<Vec<Scalar>, Fault> =
                     inner.iter().map(|inner| self.evaluate(inner, binding, results)).collect();
-                self.store.literals.list(&values?)
+                let values = values?;
+                let list = self.store.literals.list(&values);
+                let is_nested = values.iter().any(|value| matches!(value, Scalar::List(_)));
+                if is_nested && self.store.literals.is_too_deep(list) {
+                    return Err(format!("lists are nested more than {LIST_DEPTH_MAX} deep"));
+                }
+                list
             }
             Expression::Not(inner) => match self.evaluate(inner, binding, results)? {
                 Scalar::Bool(value) => Scalar::Bool(!value),

@@ -42,7 +42,8 @@ fn parsed(text: &str, of: Option<&str>) -> Option<Value> {
     match of {
         Some("int" | "long") => text.trim().parse().ok().map(Value::Int),
         Some("float" | "double") => text.trim().parse().ok().map(Value::Float),
-        Some("boolean") => text.trim().parse().ok().map(Value::Bool),
+        // Python writes `True`.
+        Some("boolean") => text.trim().to_lowercase().parse().ok().map(Value::Bool),
         _ => Some(Value::Text(text.into())),
     }
 }

@@ -10,12 +10,11 @@ use crate::plan::{Admit, Plan, Planned, Step};
 use crate::rule::{
     Binding, Change, ELEMENTS_MAX, Matching, NONE, NodeSlot, Part, Rule, Semantics, Slot,
 };
-use crate::run::STOP_INTERVAL;
 use crate::schema::EdgeType;
 use crate::store::{Direction, Store};
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Whether a search continues.
 pub(crate) type Flow = ControlFlow<()>;
@@ -34,6 +33,10 @@ pub(crate) struct Matcher<'a> {
     avoid: Option<Avoid<'a>>,
     /// Number of matches that were not passed to `found`; see [`Matcher::counting_ends`].
     ends: Option<&'a Cell<u64>>,
+    /// Ends the search when it becomes true.
+    stop: Option<&'a AtomicBool>,
+    /// The edges of the paths that the search follows now, with the slots of the paths.
+    paths: RefCell<Vec<(Slot, u32)>>,
 }
 
 /// The nodes at the other ends of the edges with which a step joins two nodes: a filter for the
@@ -117,8 +120,31 @@ fn is_other(binding: &Binding, slots: &[Slot], edge: u32) -> bool {
 
 impl<'a> Matcher<'a> {
     pub(crate) fn new(store: &'a Store, rule: &'a Rule, plan: &'a Plan) -> Matcher<'a> {
-        let (fault, counts) = (RefCell::new(None), Vec::new());
-        Matcher { store, rule, plan, fault, counts, filters: &[], avoid: None, ends: None }
+        Matcher {
+            store,
+            rule,
+            plan,
+            fault: RefCell::new(None),
+            counts: Vec::new(),
+            filters: &[],
+            avoid: None,
+            ends: None,
+            stop: None,
+            paths: RefCell::default(),
+        }
+    }
+
+    /// Ends the search without a further match when `stop` becomes true.
+    pub(crate) fn until(mut self, stop: Option<&'a AtomicBool>) -> Matcher<'a> {
+        self.stop = stop;
+        self
+    }
+
+    /// Whether the search must end.
+    #[inline(always)]
+    pub(crate) fn is_stopped(&self) -> bool {
+        // Relaxed: the flag publishes no data.
+        self.stop.is_some_and(|stop| stop.load(Relaxed))
     }
 
     /// Only counts the matches that differ in the last node of the plan, and does not bind that
@@ -186,25 +212,18 @@ impl<'a> Matcher<'a> {
         self.counts.iter().map(Cell::get).collect()
     }
 
-    /// The fault that ended the search.
+    /// The fault that ended the search; none if the search was stopped.
     pub(crate) fn take_fault(&self) -> Option<Fault> {
-        self.fault.borrow_mut().take()
+        self.fault.borrow_mut().take().filter(|_| !self.is_stopped())
     }
 
-    /// Calls `found` with each match, until `is_over`.
-    pub(crate) fn search(
-        &self,
-        is_over: impl Fn() -> bool,
-        found: &mut impl FnMut(&mut Binding) -> Flow,
-    ) -> Flow {
+    /// Calls `found` with each match.
+    pub(crate) fn search(&self, found: &mut impl FnMut(&mut Binding) -> Flow) -> Flow {
         if !self.rule.has_pattern() {
             return self.step(&self.plan.main, 0, &mut [NONE; ELEMENTS_MAX], found);
         }
         for of in self.plan.start_types() {
             for index in 0..self.store.member_limit(*of) {
-                if index % STOP_INTERVAL == 0 && is_over() {
-                    return ControlFlow::Break(());
-                }
                 if let Some(node) = self.store.member(*of, index) {
                     self.search_at(node, found)?;
                 }
@@ -264,10 +283,19 @@ impl<'a> Matcher<'a> {
                     }
                     self.passed(steps, index);
                 }
+                Some(Step::Apart { edge, paths }) => {
+                    if self.is_on_path(paths, at(binding, *edge)) {
+                        return ControlFlow::Continue(());
+                    }
+                    self.passed(steps, index);
+                }
                 Some(step) => break step,
             }
             index += 1;
         };
+        if self.is_stopped() {
+            return ControlFlow::Break(());
+        }
         match step {
             Step::Extend { from, to, lists, admit, distinct, .. }
                 if let Some(ends) = self.ends.filter(|_| self.is_last(steps, index)) =>
@@ -372,10 +400,9 @@ impl<'a> Matcher<'a> {
                 }
                 _ => ControlFlow::Continue(()),
             },
-            Step::Path { from, to, is_bound, lists, length, admit } => {
+            Step::Path { to, is_bound, admit, .. } => {
                 let end = is_bound.then_some(at(binding, *to));
-                let from = at(binding, *from);
-                self.walk(lists, from, *length, &mut |node| {
+                self.walk(&steps[index].step, binding, &mut |node, binding| {
                     if end.is_none_or(|end| end == node) && self.admits(admit, node, binding) {
                         bind(binding, *to, node);
                         return self.next(steps, index, binding, found);
@@ -496,29 +523,55 @@ impl Matcher<'_> {
         has_type && admit.distinct.iter().all(|slot| at(binding, *slot) != node)
     }
 
-    /// Calls `arrive` with the end of each path from a node. The edges of a path differ.
+    /// Whether an edge is on one of these paths.
+    fn is_on_path(&self, paths: &[Slot], edge: u32) -> bool {
+        self.paths.borrow().iter().any(|(path, on)| *on == edge && paths.contains(path))
+    }
+
+    /// Calls `arrive` with the end of each path of a step. The edges of a path differ, and they
+    /// differ from those in the `distinct` slots of the step.
     fn walk(
         &self,
-        lists: &[(EdgeType, Direction)],
-        from: u32,
-        (least, most): (u32, u32),
-        arrive: &mut dyn FnMut(u32) -> Flow,
+        step: &Step,
+        binding: &mut Binding,
+        arrive: &mut dyn FnMut(u32, &mut Binding) -> Flow,
     ) -> Flow {
+        let outer = self.paths.borrow().len();
+        let flow = self.follow(step, binding, arrive);
+        // A search that has ended leaves its path there.
+        self.paths.borrow_mut().truncate(outer);
+        flow
+    }
+
+    fn follow(
+        &self,
+        step: &Step,
+        binding: &mut Binding,
+        arrive: &mut dyn FnMut(u32, &mut Binding) -> Flow,
+    ) -> Flow {
+        let Step::Path { from, edge: slot, lists, length: (least, most), distinct, .. } = step
+        else {
+            return ControlFlow::Continue(());
+        };
+        let from = at(binding, *from);
         if from == NONE {
             return ControlFlow::Continue(());
         }
-        if least == 0 {
-            arrive(from)?;
+        if *least == 0 {
+            arrive(from, binding)?;
         }
         // By edge of the path: its start, and the next edge to try there.
         let mut path = vec![(from, 0, 0)];
         let mut edges: Vec<u32> = Vec::new();
         while let Some((node, list, entry)) = path.last_mut() {
+            if self.is_stopped() {
+                return ControlFlow::Break(());
+            }
             let (own, at_list) = (*node, *list);
-            let Some((of, direction)) = lists.get(at_list).filter(|_| edges.len() < most as usize)
+            let Some((of, direction)) = lists.get(at_list).filter(|_| edges.len() < *most as usize)
             else {
                 path.pop();
-                edges.pop();
+                edges.pop().and_then(|_| self.paths.borrow_mut().pop());
                 continue;
             };
             let next = self.store.list(*of, *direction, own).get(*entry);
@@ -528,13 +581,18 @@ impl Matcher<'_> {
                 continue;
             };
             let (edge, other) = ((next >> 32) as u32, next as u32);
-            if edges.contains(&edge) || is_second(lists, (*of, *direction), own, other) {
+            if edges.contains(&edge)
+                || is_second(lists, (*of, *direction), own, other)
+                || !is_other(binding, distinct, edge)
+                || self.is_on_path(distinct, edge)
+            {
                 continue;
             }
             edges.push(edge);
+            self.paths.borrow_mut().push((*slot, edge));
             path.push((other, 0, 0));
-            if edges.len() >= least as usize {
-                arrive(other)?;
+            if edges.len() >= *least as usize {
+                arrive(other, binding)?;
             }
         }
         ControlFlow::Continue(())
@@ -547,6 +605,8 @@ impl Matcher<'_> {
         let flow = self.step(steps, 0, binding, &mut found as &mut dyn FnMut(&mut Binding) -> Flow);
         match self.take_fault() {
             Some(fault) => Err(fault),
+            // The inside may have been found or not.
+            None if self.is_stopped() => Err("the search was stopped".into()),
             None => Ok(flow.is_break()),
         }
     }

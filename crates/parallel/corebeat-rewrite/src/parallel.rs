@@ -20,7 +20,7 @@ use crate::matcher::{Ends, Matcher};
 use crate::plan::Plan;
 use crate::rewriter::{Rewriter, each_touched};
 use crate::rule::{Binding, Rule};
-use crate::run::{Apply, Collector, Mode, Options, Run, entry, first_at_start_of, is_stopped};
+use crate::run::{Apply, Collector, Mode, Options, Run, entry, first_at_start_of};
 use crate::schema::NodeType;
 use crate::store::{Space, Store};
 use crate::value::lock;
@@ -261,8 +261,10 @@ fn collect(shared: &Shared, task: usize) -> Done {
     let store = &shared.store;
     let locks = Locks { words: &store.locks, sequence: shared.sequence };
     let filters = Ends::of(&shared.plan);
-    let matcher =
-        Matcher::new(store, &shared.rule, &shared.plan).avoiding(locks).filtered(&filters);
+    let matcher = Matcher::new(store, &shared.rule, &shared.plan)
+        .avoiding(locks)
+        .filtered(&filters)
+        .until(shared.options.stop());
     let mut collector = Collector::new(&matcher, locks);
     let mut done = Done::default();
     while let Some(portion) = shared.starts.take(task) {
@@ -283,7 +285,11 @@ fn collect(shared: &Shared, task: usize) -> Done {
 fn rewrite(shared: &Shared, task: usize) -> Done {
     let store = &shared.store;
     let filters = Ends::of(&shared.plan);
-    let matcher = Matcher::new(store, &shared.rule, &shared.plan).filtered(&filters);
+    let search = Matcher::new(store, &shared.rule, &shared.plan)
+        .filtered(&filters)
+        .until(shared.options.stop());
+    // A rewrite that has begun is completed, also if the run must stop.
+    let matcher = Matcher::new(store, &shared.rule, &shared.plan);
     let mut worker = Worker {
         shared,
         locks: Locks { words: &store.locks, sequence: shared.sequence },
@@ -306,7 +312,7 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
                     worker.done.left.push(start);
                     break;
                 }
-                match worker.rewrite_at(&matcher, start) {
+                match worker.rewrite_at(&search, &matcher, start) {
                     Attempt::Rewritten => rewritten += 1,
                     Attempt::Refused => refused += 1,
                     Attempt::None => break,
@@ -324,7 +330,7 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
 impl Shared {
     fn is_over(&self) -> bool {
         // Relaxed: the flag publishes no data.
-        self.end.load(Relaxed) || is_stopped(&self.options)
+        self.end.load(Relaxed) || self.options.is_stopped()
     }
 
     /// Lets the other tasks of a deterministic run continue.
@@ -367,9 +373,9 @@ struct Worker<'a> {
 impl Worker<'_> {
     /// Searches at a start, and rewrites the first match. A refused match ends the search, because
     /// all further matches may have the elements for which this one was refused.
-    fn rewrite_at(&mut self, matcher: &Matcher, start: u32) -> Attempt {
+    fn rewrite_at(&mut self, search: &Matcher, matcher: &Matcher, start: u32) -> Attempt {
         let mut attempt = Attempt::None;
-        let _ = matcher.search_at(start, &mut |binding| {
+        let _ = search.search_at(start, &mut |binding| {
             if !matcher.is_applicable(binding) {
                 return ControlFlow::Continue(());
             }
@@ -386,7 +392,7 @@ impl Worker<'_> {
             ControlFlow::Break(())
         });
         self.done.searches += 1;
-        if let Some(fault) = matcher.take_fault() {
+        if let Some(fault) = search.take_fault() {
             self.done.suspect.get_or_insert(fault);
             self.done.left.push(start);
         }

@@ -57,7 +57,19 @@ pub(crate) enum Step {
     /// Binds an edge between two bound nodes.
     Join { from: Slot, edge: Slot, to: Slot, lists: Lists, distinct: Box<[Slot]> },
     /// Follows paths from a bound node. Binds the node at the end, or compares it.
-    Path { from: Slot, to: Slot, is_bound: bool, lists: Lists, length: (u32, u32), admit: Admit },
+    Path {
+        from: Slot,
+        /// Stands for the edges of the path, which it does not bind.
+        edge: Slot,
+        to: Slot,
+        is_bound: bool,
+        lists: Lists,
+        length: (u32, u32),
+        admit: Admit,
+        distinct: Box<[Slot]>,
+    },
+    /// Requires that an edge is on none of these paths.
+    Apart { edge: Slot, paths: Box<[Slot]> },
     /// Checks a condition.
     Filter(Expression),
     /// Requires that the number of the first element is at most that of the second: of symmetric
@@ -311,12 +323,14 @@ impl Planner<'_> {
             let step = match edge.length {
                 None => Step::Join { from, edge: edge.slot, to, lists, distinct },
                 Some(length) => {
-                    let admit = Admit::default();
-                    Step::Path { from, to, is_bound: true, lists, length, admit }
+                    let (edge, admit) = (edge.slot, Admit::default());
+                    Step::Path { from, edge, to, is_bound: true, lists, length, admit, distinct }
                 }
             };
+            let apart = self.apart(draft, edge);
             draft.bound.push(edge.slot);
             draft.push(step, found.min(1.0));
+            draft.extend(apart);
         }
         // After the edges: the search for a node prepares the edge that the next step joins.
         let bound = &draft.bound;
@@ -346,15 +360,18 @@ impl Planner<'_> {
         let lists = oriented(edge, forwards).into();
         let node = draft.part.nodes.iter().find(|node| node.slot == to);
         let admit = node.map_or_else(Admit::default, |node| self.admit(draft, node));
+        let distinct = self.distinct_edges(draft, edge);
         let step = match edge.length {
-            None => {
-                let distinct = self.distinct_edges(draft, edge);
-                Step::Extend { from, edge: edge.slot, to, lists, admit, distinct }
+            None => Step::Extend { from, edge: edge.slot, to, lists, admit, distinct },
+            Some(length) => {
+                let edge = edge.slot;
+                Step::Path { from, edge, to, is_bound: false, lists, length, admit, distinct }
             }
-            Some(length) => Step::Path { from, to, is_bound: false, lists, length, admit },
         };
+        let apart = self.apart(draft, edge);
         draft.bound.extend([edge.slot, to]);
         draft.push(step, growth);
+        draft.extend(apart);
     }
 
     /// Expected number of nodes that an edge leads to, per node at its bound end.
@@ -406,10 +423,23 @@ impl Planner<'_> {
         Admit { types, distinct }
     }
 
-    /// The bound edges from which an edge must differ, as far as they can be equal.
+    /// The check that an edge of length 1 is on no path before it, where it could be.
+    fn apart(&self, draft: &Draft, edge: &EdgeSlot) -> Option<Step> {
+        let is_path = |slot: &Slot| {
+            draft.part.edges.iter().any(|other| other.slot == *slot && other.length.is_some())
+        };
+        let distinct = self.distinct_edges(draft, edge).into_iter();
+        let paths: Box<[Slot]> =
+            distinct.filter(|slot| edge.length.is_none() && is_path(slot)).collect();
+        (!paths.is_empty()).then_some(Step::Apart { edge: edge.slot, paths })
+    }
+
+    /// The bound edges, and the paths before it, from which an edge must differ, as far as they can
+    /// be equal. The slot of a path has no edge: [`Step::Apart`] compares with the edges of the
+    /// path.
     fn distinct_edges(&self, draft: &Draft, edge: &EdgeSlot) -> Box<[Slot]> {
         let can_be_equal = |other: &&EdgeSlot| {
-            let is_bound = draft.bound.contains(&other.slot) && other.length.is_none();
+            let is_bound = draft.bound.contains(&other.slot);
             let same_types =
                 other.lists.iter().any(|(of, _)| edge.lists.iter().any(|l| l.0 == *of));
             let ends = |edge: &EdgeSlot| (edge.from.min(edge.to), edge.from.max(edge.to));
@@ -479,6 +509,13 @@ impl Planner<'_> {
 }
 
 impl Draft<'_> {
+    /// Adds a check, if there is one.
+    fn extend(&mut self, check: Option<Step>) {
+        if let Some(check) = check {
+            self.push(check, 1.0);
+        }
+    }
+
     fn push(&mut self, step: Step, growth: f64) {
         self.rows *= growth;
         self.cost += self.rows;
@@ -574,6 +611,7 @@ impl Rule {
                     label(to)
                 )
             }
+            Step::Apart { edge, .. } => format!("check that {} is on no path", label(edge)),
             Step::Filter(condition) => {
                 let mut names = Vec::new();
                 condition.visit(&mut |inner| {

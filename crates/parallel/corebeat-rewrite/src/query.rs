@@ -10,7 +10,7 @@ use crate::matcher::{Ends, Matcher};
 use crate::parallel::{self, Starts, on_tasks};
 use crate::plan::Plan;
 use crate::rule::{AggregateOf, Binding, ELEMENTS_MAX, NONE, Output, Rule, Slot};
-use crate::run::{Options, is_stopped};
+use crate::run::Options;
 use crate::store::Store;
 use crate::value::{Scalar, Value};
 use corebeat_cypher::syntax::Aggregate;
@@ -170,7 +170,7 @@ pub fn explain_drawn(graph: &mut Graph, rule: &Rule, drawing: &mut Graph) -> Res
         matches += 1;
         ControlFlow::Continue(())
     };
-    let _ = matcher.search(|| false, &mut count);
+    let _ = matcher.search(&mut count);
     if let Some(fault) = matcher.take_fault() {
         return Err(evaluation(rule, fault));
     }
@@ -185,7 +185,9 @@ fn find(shared: &Shared, task: usize) -> Found {
     let (filters, ends) = (Ends::of(&shared.plan), Cell::new(0));
     let mut found = Found::default();
     let Some(output) = &shared.rule.output else { return found };
-    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan).filtered(&filters);
+    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan)
+        .filtered(&filters)
+        .until(shared.options.stop());
     let matcher = match output.counts_matches(&shared.rule) {
         true => matcher.counting_ends(&ends),
         false => matcher,
@@ -209,7 +211,7 @@ fn find(shared: &Shared, task: usize) -> Found {
         if let Some(progress) = &shared.options.progress {
             progress.add_matches(matches);
         }
-        if is_stopped(&shared.options) {
+        if shared.options.is_stopped() {
             found.is_stopped = true;
             break;
         }
@@ -256,9 +258,9 @@ impl<'a> Projection<'a> {
         };
         let _ = match start {
             Some(start) => self.matcher.search_at(start, &mut add),
-            None => self.matcher.search(|| false, &mut add),
+            None => self.matcher.search(&mut add),
         };
-        found.fault = fault.or(self.matcher.take_fault());
+        found.fault = fault.filter(|_| !self.matcher.is_stopped()).or(self.matcher.take_fault());
     }
 
     fn elements(&self, binding: &Binding) -> Elements {

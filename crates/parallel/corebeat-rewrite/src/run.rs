@@ -96,6 +96,17 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    pub(crate) fn stop(&self) -> Option<&AtomicBool> {
+        self.stop.as_deref()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        // Relaxed: the flag publishes no data.
+        self.stop().is_some_and(|stop| stop.load(Relaxed))
+    }
+}
+
 /// The result of a run.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -271,7 +282,7 @@ impl Run<'_> {
     /// Whether the limit is reached or the run must stop.
     fn is_over(&mut self) -> bool {
         self.outcome.reached_max = self.outcome.rewrites >= self.options.max;
-        self.outcome.stopped = is_stopped(self.options);
+        self.outcome.stopped = self.options.is_stopped();
         self.outcome.reached_max || self.outcome.stopped
     }
 
@@ -287,15 +298,14 @@ impl Run<'_> {
 
     /// Applies a rule to the first match, if there is one.
     fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<(), Error> {
-        let matcher = Matcher::new(&self.graph.store, rule, plan);
+        let search = Matcher::new(&self.graph.store, rule, plan).until(self.options.stop());
         let mut first = None;
-        let _ = matcher.search(|| is_stopped(self.options), &mut |binding| {
-            take_applicable(&matcher, binding, &mut first)
-        });
-        if let Some(fault) = matcher.take_fault() {
+        let _ = search.search(&mut |binding| take_applicable(&search, binding, &mut first));
+        if let Some(fault) = search.take_fault() {
             return Err(evaluation(rule, fault));
         }
         let Some(mut binding) = first else { return Ok(()) };
+        let matcher = Matcher::new(&self.graph.store, rule, plan);
         let mut rewriter = Rewriter::default();
         rewriter
             .apply(&matcher, &mut self.graph.space, &mut binding, |_| {})
@@ -324,15 +334,17 @@ impl Run<'_> {
         let filters = Ends::of(plan);
         let moves = self.graph.store.moves;
         let mut rewrites_at = |run: &mut Self, start: u32| {
-            let matcher = Matcher::new(&run.graph.store, rule, plan).filtered(&filters);
+            let stop = run.options.stop();
+            let search = Matcher::new(&run.graph.store, rule, plan).filtered(&filters).until(stop);
             let mut first = None;
-            let _ = matcher
-                .search_at(start, &mut |binding| take_applicable(&matcher, binding, &mut first));
+            let _ = search
+                .search_at(start, &mut |binding| take_applicable(&search, binding, &mut first));
             run.outcome.searches += 1;
-            if let Some(fault) = matcher.take_fault() {
+            if let Some(fault) = search.take_fault() {
                 return Err(evaluation(rule, fault));
             }
             let Some(mut binding) = first else { return Ok(false) };
+            let matcher = Matcher::new(&run.graph.store, rule, plan);
             rewriter
                 .apply(&matcher, &mut run.graph.space, &mut binding, |_| {})
                 .map_err(|fault| evaluation(rule, fault))?;
@@ -371,12 +383,10 @@ impl Run<'_> {
             let locks = Locks { words: &store.locks, sequence };
             let filters = Ends::of(plan);
             let matcher = Matcher::new(store, rule, plan).avoiding(locks).filtered(&filters);
+            let matcher = matcher.until(self.options.stop());
             let mut collector = Collector::new(&matcher, locks);
             for of in plan.start_types() {
                 for index in 0..store.member_limit(*of) {
-                    if index % STOP_INTERVAL == 0 && is_stopped(self.options) {
-                        break;
-                    }
                     if let Some(start) = store.member(*of, index) {
                         collector.collect(start, &mut found);
                     }
@@ -401,7 +411,7 @@ impl Run<'_> {
         let mut rewriter = Rewriter::default();
         let mut is_none = true;
         for elements in found {
-            if self.outcome.rewrites >= self.options.max || is_stopped(self.options) {
+            if self.outcome.rewrites >= self.options.max || self.options.is_stopped() {
                 return Ok(false);
             }
             let mut binding: Binding = [crate::rule::NONE; crate::rule::ELEMENTS_MAX];
@@ -421,14 +431,6 @@ impl Run<'_> {
         }
         Ok(is_none)
     }
-}
-
-/// Number of starts between two checks of [`Options::stop`].
-pub(crate) const STOP_INTERVAL: u32 = 256;
-
-pub(crate) fn is_stopped(options: &Options) -> bool {
-    // Relaxed: the flag publishes no data.
-    options.stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
 }
 
 pub(crate) fn entry(order: u64, index: usize, rule: &Rule, binding: &Binding) -> Entry {

@@ -220,6 +220,10 @@ impl<T: ?Sized> Table<T> {
     }
 }
 
+/// Number of lists that an expression puts inside of each other, at most: every use of a list
+/// follows all of them.
+pub(crate) const LIST_DEPTH_MAX: u32 = 64;
+
 /// The texts and lists of a graph, each stored once.
 #[derive(Default)]
 pub(crate) struct Literals {
@@ -232,6 +236,8 @@ pub(crate) struct Literals {
 struct Numbers {
     texts: HashMap<Arc<str>, u32>,
     lists: HashMap<Vec<(u8, u64)>, u32>,
+    /// By number of the list: how many lists are inside of each other.
+    depths: Vec<u32>,
 }
 
 impl Literals {
@@ -249,14 +255,26 @@ impl Literals {
 
     /// Returns the number of a list, and stores the list if it is new.
     pub(crate) fn list(&self, values: &[Scalar]) -> Scalar {
-        let mut numbers = lock(&self.numbers);
+        let Numbers { lists, depths, .. } = &mut *lock(&self.numbers);
         let key: Vec<_> = values.iter().map(|value| value.encode()).collect();
-        let next = numbers.lists.len() as u32;
-        let number = *numbers.lists.entry(key).or_insert_with(|| {
+        let next = lists.len() as u32;
+        let number = *lists.entry(key).or_insert_with(|| {
+            let inner = values.iter().map(|value| match value {
+                Scalar::List(number) => depths[*number as usize],
+                _ => 0,
+            });
+            let depth = inner.max().unwrap_or(0) + 1;
+            depths.push(depth);
             self.lists.set(next, values.into());
             next
         });
         Scalar::List(number)
+    }
+
+    /// Whether a list is nested deeper than [`LIST_DEPTH_MAX`].
+    pub(crate) fn is_too_deep(&self, list: Scalar) -> bool {
+        let numbers = lock(&self.numbers);
+        matches!(list, Scalar::List(number) if numbers.depths[number as usize] > LIST_DEPTH_MAX)
     }
 
     pub(crate) fn get_text(&self, number: u32) -> &str {

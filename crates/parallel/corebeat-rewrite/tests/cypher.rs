@@ -6,7 +6,7 @@ use corebeat_rewrite::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn rules(graph: &mut Graph, text: &str) -> Vec<corebeat_rewrite::Rule> {
     parse_rules("rules", text, &HashMap::new(), graph).unwrap_or_else(|e| panic!("{e}"))
@@ -183,6 +183,54 @@ fn a_query_that_is_stopped_returns_no_part_of_its_results() {
     assert_eq!(graph.node_count(), 4);
 }
 
+/// Searches that would take years end, although each of them has one starting node.
+#[test]
+fn a_stop_ends_the_search_at_a_node() {
+    let graph = &mut Graph::new();
+    let (of, edge) =
+        (graph.schema_mut().node_type("N", &[]), graph.schema_mut().edge_type("E", &[]));
+    let key = graph.schema_mut().key("x").unwrap();
+    let nodes: Vec<_> = (0..30).map(|_| graph.add_node(of.clone().unwrap()).unwrap()).collect();
+    for (index, node) in nodes.iter().enumerate() {
+        graph.set(*node, key, index as i64).unwrap();
+        for other in &nodes {
+            graph.add_edge(edge.clone().unwrap(), *node, *other).unwrap();
+        }
+    }
+    for pattern in [
+        "(a {x: 0}), (b), (c), (d), (e), (f), (g), (h), (i) WHERE b.x + c.x + d.x + i.x > 999",
+        "(a {x: 0})-->(b)-->(c)-->(d)-->(e)-->(f)-->(g)-->(h)-->(i) WHERE a.x + i.x > 999",
+        "(a {x: 0})-[*20..40]->(b) WHERE a.x + b.x > 999",
+        "(a {x: 0}) WHERE EXISTS { (a)-[*20..40]->(b) WHERE a.x + b.x > 999 }",
+    ] {
+        for (threads, mode) in [(1, Mode::Cycle), (2, Mode::Cycle), (2, Mode::Immediate)] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let flag = Some(stop.clone());
+            let options = Options { threads, mode, stop: flag, ..Options::default() };
+            let stops = std::thread::spawn(move || stop.store(true, Relaxed));
+            let rule = rules(graph, &format!("MATCH {pattern} SET a.x = 1")).remove(0);
+            let outcome = run(graph, &[rule], &Control::Rule(0, Apply::Exhaustively), &options);
+            let outcome = outcome.unwrap();
+            assert!(outcome.stopped && outcome.rewrites == 0, "{pattern}");
+            let rule = rules(graph, &format!("MATCH {pattern} RETURN count(*)")).remove(0);
+            assert_eq!(query(graph, &rule, &options), Err(Error::Stopped), "{pattern}");
+            stops.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn lists_are_nested_64_deep_at_most() {
+    let graph = &mut Graph::new();
+    apply(graph, "CREATE (:N {x: 0})", Apply::One);
+    let rule = rules(graph, "MATCH (n:N) SET n.x = [n.x]").remove(0);
+    let options = Options { max: 100, ..Options::default() };
+    let why = run(graph, &[rule], &Control::Rule(0, Apply::Exhaustively), &options).unwrap_err();
+    assert!(why.to_string().contains("lists are nested more than 64 deep"), "{why}");
+    let found = ask(graph, "MATCH (n:N) RETURN n.x").remove(0);
+    assert_eq!(found.matches('[').count(), 64, "{found}");
+}
+
 #[test]
 fn sums_of_floats_are_rounded_once() {
     let graph = &mut Graph::new();
@@ -240,7 +288,7 @@ fn symmetric_matches_are_found_once_per_symmetry_of_the_pattern() {
         ("(a)<--(b)-->(c) WHERE EXISTS { (c)-->(d)<--(a) }", 8, 4),
         ("(a)--(b)--(c)--(d)--(a)", 120, 15),
         ("(a), (b)", 25, 15),
-        ("(a)-[:E*]->(b)<-[:E*]-(a)", 112, 112),
+        ("(a)-[:E*]->(b)<-[:E*]-(a)", 52, 52),
         ("(a)-->(b) MATCH (c)-->(b)", 30, 20),
     ] {
         let expected = [all, once].map(|count| count.to_string());
@@ -335,6 +383,10 @@ fn mistakes_name_their_place() {
         ("MATCH (a) RETURN a.name + ", "expected an expression, found the end of the text"),
         ("MATCH (a) WHERE count(a) = 1 RETURN a", "an aggregate is only possible in RETURN"),
         ("MATCH (a)-[*3..2]->(b) RETURN a", "a path has from 0 to"),
+        (
+            "MATCH (a) RETURN a.age AS y, a AS y",
+            "there is a column y before; name this one with AS",
+        ),
         ("MATCH (a) WHERE a.age = $n RETURN a", "parameter $n has no value"),
         ("MATCH (a) RETURN 99999999999999999999", "this number is too large"),
         ("MATCH (a) RETURN type(a)", "column 18: type requires an edge"),

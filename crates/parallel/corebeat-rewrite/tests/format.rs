@@ -46,6 +46,40 @@ fn only_a_line_with_the_names_of_columns_is_a_header() {
 }
 
 #[test]
+fn a_header_names_the_columns() {
+    let graph = read_pairs("pairs", "type;Target;Source\nT;b;a\n").unwrap();
+    assert_eq!(text(|to| write_pairs(&graph, to)), "source,target,type\na,b,T\n");
+    for (input, expected) in [
+        ("source,target,weight\na,b,7\n", "line 1: the column weight is none of"),
+        ("id,source,target\n1,a,b\n", "line 1: the column id is none of"),
+        ("source\na\n", "line 1: the first line needs one column source"),
+        ("source,target,source\na,b,c\n", "line 1: the first line needs one"),
+        ("target,source\na\n", "line 2: the line has 1 of 2 fields"),
+    ] {
+        let found = mistake(read_pairs("p", input));
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn formats_of_xml_have_no_control_characters() {
+    let mut graph = chain(&["a\u{1}b".into(), "c".into()]);
+    for found in [
+        write_graphml(&graph, &mut Vec::new()).unwrap_err().to_string(),
+        write_gxl(&graph, &mut Vec::new()).unwrap_err().to_string(),
+    ] {
+        assert!(found.contains("the text \"a\\u{1}b\"; remove its control characters"), "{found}");
+    }
+    let picture = text(|to| write_svg(&graph, to));
+    assert!(picture.contains('\u{fffd}') && !picture.contains('\u{1}'));
+    let node = graph.nodes().next().unwrap();
+    graph.schema_mut().key("\u{0}").unwrap();
+    let id = graph.schema().find_key("id").unwrap();
+    graph.set(node, id, "a").unwrap();
+    assert!(write_graphml(&graph, &mut Vec::new()).is_err(), "a name of an attribute");
+}
+
+#[test]
 fn pairs_keep_all_names() {
     let names = ["a", "a b", "", "#a", " a", "a,b", "\"q\"", "a\nb", "a\r", "source", "\u{feff}a"];
     let graph = chain(&names.map(Value::from));
@@ -492,6 +526,10 @@ fn mistakes_in_models_name_their_line() {
     }
     let found = read_metamodel("m", "<a/>", &mut Graph::new()).unwrap_err().to_string();
     assert_eq!(found, "m, line 1: the file has no classes; is it an Ecore metamodel?");
+    let class = "\n<eClassifiers xsi:type='ecore:EClass' name='A'/>";
+    let twice = format!("<ecore:EPackage name='p'>{class}{class}</ecore:EPackage>");
+    let found = read_metamodel("m", &twice, &mut Graph::new()).unwrap_err().to_string();
+    assert_eq!(found, "m, line 3: line 2 has a class of this name, too; rename one");
 }
 
 #[test]
@@ -538,7 +576,8 @@ const HARD: &str = r##"<ecore:EPackage name="p" nsPrefix="p" nsURI="urn:a&amp;b"
     <eStructuralFeatures xsi:type="ecore:EReference" name="free" eType="#//XMI" upperBound="-1"/>
     <eStructuralFeatures xsi:type="ecore:EAttribute" name="key" iD="true" eType="#//EString"/>
     <eStructuralFeatures xsi:type="ecore:EAttribute" name="href" eType="#//EString"/>
-    <eStructuralFeatures xsi:type="ecore:EAttribute" name="int" eType="#//EInt"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="int" eType="#//ELong"/>
+    <eStructuralFeatures xsi:type="ecore:EAttribute" name="short" eType="#//EShort"/>
     <eStructuralFeatures xsi:type="ecore:EAttribute" name="float" eType="#//EDouble"/>
     <eStructuralFeatures xsi:type="ecore:EAttribute" name="is" eType="#//EBoolean"/>
     <eStructuralFeatures xsi:type="ecore:EAttribute" name="list" upperBound="-1" eType="#//EString"/>
@@ -677,6 +716,7 @@ fn graphs_that_are_no_models_are_refused() {
     };
     for (rule, expected) in [
         ("(:XMI {int: 0.5})", "int of node 0 (XMI), which must be an integer, and is 0.5"),
+        ("(:XMI {short: -32769})", "must be an integer in the range of its type, and is -32769"),
         ("(:XMI {href: '\u{1}'})", "must be a text without control characters"),
         ("(:XMI {is: [true]})", "is of node 0 (XMI), which must be true or false, and is [true]"),
         ("(:XMI {list: []})", "the list list of node 0 (XMI): it is empty"),

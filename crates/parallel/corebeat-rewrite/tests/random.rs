@@ -8,7 +8,7 @@ use corebeat_rewrite::{
     query, run,
 };
 use reference::queries::{random_change, random_query};
-use reference::{actual_shape, plain, random_graph, random_pattern, seeds};
+use reference::{Plain, actual_shape, plain, random_graph, random_pattern, seeds};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -313,6 +313,99 @@ fn live_queries_equal_new_ones_after_a_replay() {
         outcome.log.replay(&mut graph).unwrap();
         for ((rule, live), text) in rules.iter().zip(&mut all).zip(&texts) {
             assert_up_to_date(&mut graph, rule, live, &format!("{} {text}", context(seed)));
+        }
+    }
+}
+
+/// The start, the edges, and the end.
+type Trail = (u32, Vec<u32>, u32);
+
+/// The trails with a number of edges in this range.
+fn trails(graph: &Plain, least: usize, most: usize) -> Vec<Trail> {
+    let alone = graph.nodes.keys().map(|node| (*node, Vec::<u32>::new(), *node));
+    let mut of_length: Vec<_> = alone.collect();
+    let mut all = Vec::new();
+    for length in 0..=most {
+        if length >= least {
+            all.extend(of_length.iter().cloned());
+        }
+        let longer = of_length.iter().flat_map(|(start, on, end)| {
+            let next = graph.edges.iter().filter(|(edge, of)| of.1 == *end && !on.contains(edge));
+            next.map(|(edge, of)| (*start, [&on[..], &[*edge]].concat(), of.2))
+        });
+        of_length = longer.collect();
+    }
+    all
+}
+
+/// Number of ways to map paths to trails. The pattern of each path has two nodes, by number.
+fn combined(
+    paths: &[([usize; 2], Vec<Trail>)],
+    nodes: &mut [Option<u32>],
+    used: &mut Vec<u32>,
+) -> i64 {
+    let Some((([from, to], trails), rest)) = paths.split_first() else { return 1 };
+    let mut count = 0;
+    for (start, edges, end) in trails {
+        let before = [nodes[*from], nodes[*to]];
+        let is_free = edges.iter().all(|edge| !used.contains(edge));
+        if is_free && nodes[*from].is_none_or(|node| node == *start) {
+            nodes[*from] = Some(*start);
+            if nodes[*to].is_none_or(|node| node == *end) {
+                nodes[*to] = Some(*end);
+                used.extend(edges);
+                count += combined(rest, nodes, used);
+                used.truncate(used.len() - edges.len());
+            }
+        }
+        // In this order: both may be the same node.
+        (nodes[*to], nodes[*from]) = (before[1], before[0]);
+    }
+    count
+}
+
+/// The edges of all paths of one MATCH differ, and from its single edges, too.
+#[test]
+fn paths_of_a_match_have_no_edge_in_common() {
+    for seed in seeds(400) {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let (nodes, edges) = (random.usize(1..6), random.usize(..9));
+        let mut graph = random_graph(random, nodes, edges);
+        let plain = plain(&graph);
+        let mut patterns = Vec::new();
+        let mut paths = Vec::new();
+        for _ in 0..random.usize(1..4) {
+            let least = random.usize(..3);
+            let most = random.usize(least.max(1)..4);
+            let ends = [random.usize(..3), random.usize(..3)];
+            let length = match (least, most) {
+                (1, 1) => String::new(),
+                _ => format!("[*{least}..{most}]"),
+            };
+            patterns.push(match random.bool() {
+                true => format!("(n{})-{length}->(n{})", ends[0], ends[1]),
+                false => format!("(n{})<-{length}-(n{})", ends[1], ends[0]),
+            });
+            paths.push((ends, trails(&plain, least, most)));
+        }
+        let expected = combined(&paths, &mut [None; 3], &mut Vec::new());
+        // The inside of EXISTS is a pattern of its own.
+        let exists = "EXISTS { (n0)-[*0..1]->(m), (m)<-[*0..2]-(n0) }";
+        for condition in [String::new(), format!(" WHERE {exists}")] {
+            let is_used = patterns.iter().any(|pattern| pattern.contains("n0"));
+            let condition = if is_used { condition } else { String::new() };
+            let text = format!("MATCH {}{condition} RETURN count(*)", patterns.join(", "));
+            let rule = parse_rules("text", &text, &HashMap::new(), &mut graph).unwrap().remove(0);
+            for threads in [1, 2] {
+                let options = Options { threads, ..Options::default() };
+                let found = query(&mut graph, &rule, &options).unwrap();
+                assert_eq!(
+                    found.rows[0][0].to_string(),
+                    expected.to_string(),
+                    "{} {text}",
+                    context(seed)
+                );
+            }
         }
     }
 }

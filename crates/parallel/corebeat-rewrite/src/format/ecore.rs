@@ -10,7 +10,8 @@ use std::collections::{HashMap, HashSet};
 /// Kind of an attribute's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Data {
-    Int,
+    /// With the number of bits.
+    Int(u32),
     Float,
     Bool,
     Text,
@@ -90,8 +91,14 @@ pub fn read_metamodel(name: &str, text: &str, graph: &mut Graph) -> Result<Metam
         return Err(mistake(name, root.line, "the file has no classes; is it an Ecore metamodel?"));
     }
     let mut metamodel = Metamodel::default();
-    let by_name: HashMap<&str, &Element> =
-        classes.iter().filter_map(|class| Some((class.get("name")?, *class))).collect();
+    let mut by_name: HashMap<&str, &Element> = HashMap::new();
+    for class in &classes {
+        let other = class.get("name").and_then(|own| by_name.insert(own, class));
+        if let Some(other) = other {
+            let why = format!("line {} has a class of this name, too; rename one", other.line);
+            return Err(mistake(name, class.line, why));
+        }
+    }
     for class in &classes {
         add_class(name, class, &by_name, graph, &mut metamodel, 0)?;
     }
@@ -137,7 +144,8 @@ fn add_class(
         return Ok(*known);
     }
     if depth == DEPTH_MAX {
-        return Err(mistake(name, class.line, format!("{own} inherits from itself")));
+        let why = format!("{own} inherits from itself, or over more than {DEPTH_MAX} classes");
+        return Err(mistake(name, class.line, why));
     }
     let mut parents = Vec::new();
     let supertypes = class.get("eSuperTypes").unwrap_or_default().split_whitespace();
@@ -234,8 +242,10 @@ fn opposite(class: Option<&str>, feature: Option<&str>, uses: &HashMap<&str, u32
 
 fn data(of: &str) -> Data {
     match of {
-        "EInt" | "ELong" | "EShort" | "EByte" | "EIntegerObject" | "ELongObject"
-        | "EBigInteger" => Data::Int,
+        "EByte" | "EByteObject" => Data::Int(8),
+        "EShort" | "EShortObject" => Data::Int(16),
+        "EInt" | "EIntegerObject" => Data::Int(32),
+        "ELong" | "ELongObject" | "EBigInteger" => Data::Int(64),
         "EDouble" | "EFloat" | "EDoubleObject" | "EFloatObject" => Data::Float,
         "EBoolean" | "EBooleanObject" => Data::Bool,
         _ => Data::Text,

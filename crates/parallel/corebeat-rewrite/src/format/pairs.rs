@@ -17,11 +17,12 @@ const SEPARATORS: [char; 5] = ['\t', '|', ';', ',', ' '];
 /// A field in double quotes may contain the separator, line breaks, and quotes, which are doubled
 /// (RFC 4180): `"a, ""b""",c`. White space around other fields is no part of them, and empty ones
 /// are skipped. A line that begins with `#` is a comment, unless quotes enclose its first field. A
-/// first line that has the word `source`, `sourceId` or `START_ID` is skipped.
+/// first line that has the word `source`, `sourceId` or `START_ID` names the columns: `target`,
+/// `targetId` or `END_ID`, and `type` are the others, in any order.
 ///
 /// # Errors
-/// [`Error::Read`] for a line without two names, for a quote that is not closed, and for text after
-/// a closing quote; [`Error::Full`].
+/// [`Error::Read`] for a line without two names, for a quote that is not closed, for text after a
+/// closing quote, and for other columns; [`Error::Full`].
 pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
     let mut graph = Graph::new();
     let node_type = graph.schema_mut().node_type(NODE_TYPE, &[])?;
@@ -31,6 +32,7 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
     let mut separator = None;
     let (mut rest, mut number) = (text.trim_start_matches('\u{feff}'), 1);
     let mut fields = Vec::new();
+    let mut columns = COLUMNS.to_vec();
     while !rest.is_empty() {
         let line = rest.split_once('\n').map_or(rest, |(line, _)| line);
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -46,7 +48,18 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
         let at = number;
         (rest, number) = (after, number + read.matches('\n').count());
         if is_first && is_header(read) {
+            columns = columns_of(&fields).map_err(|why| mistake(name, at, why))?;
             continue;
+        }
+        if columns != COLUMNS {
+            if fields.len() != columns.len() {
+                let [own, all] = [fields.len(), columns.len()];
+                let why = format!("the line has {own} of {all} fields; the first line names them");
+                return Err(mistake(name, at, why));
+            }
+            let (mut from, mut ordered) = (columns.iter(), vec![Cow::Borrowed(""); columns.len()]);
+            fields.drain(..).zip(&mut from).for_each(|(field, at)| ordered[*at] = field);
+            fields = ordered;
         }
         let mut fields = fields.drain(..);
         let (Some(from), Some(to)) = (fields.next(), fields.next()) else {
@@ -150,6 +163,32 @@ fn unquoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
     match field.contains('"') {
         true => Ok((field.replace("\"\"", "\"").into(), after)),
         false => Ok((field.into(), after)),
+    }
+}
+
+/// The usual columns: source, target and type.
+const COLUMNS: [usize; 3] = [0, 1, 2];
+
+/// The number in [`COLUMNS`] of each column that a first line names.
+fn columns_of(names: &[Cow<'_, str>]) -> Result<Vec<usize>, String> {
+    let known =
+        [&["source", "sourceid", "start_id"][..], &["target", "targetid", "end_id"], &["type"]];
+    let number = |name: &Cow<'_, str>| {
+        let mut words = name.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let found = words.find_map(|word| {
+            let word = word.to_lowercase();
+            known.iter().position(|names| names.contains(&&*word))
+        });
+        found.ok_or_else(|| {
+            format!("the column {name} is none of source, target and type; remove it")
+        })
+    };
+    let columns = names.iter().map(number).collect::<Result<Vec<usize>, String>>()?;
+    let is_once = |of: &usize| columns.iter().filter(|column| *column == of).count() == 1;
+    match columns.iter().all(is_once) && columns.contains(&0) && columns.contains(&1) {
+        true if columns == COLUMNS[..2] => Ok(COLUMNS.to_vec()),
+        true => Ok(columns),
+        false => Err("the first line needs one column source and one column target".into()),
     }
 }
 

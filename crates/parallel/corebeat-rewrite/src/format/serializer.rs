@@ -2,7 +2,7 @@
 
 use super::ecore::{Data, Feature, Metamodel};
 use super::tree::DEPTH_MAX;
-use super::write::{GRAPHML, edge_type, inexpressible, node_type, xml};
+use super::write::{GRAPHML, edge_type, inexpressible, is_xml, node_type, xml};
 use crate::graph::{Edge, Graph, Node};
 use crate::schema::{EdgeType, Key, NodeType};
 use crate::value::Value;
@@ -84,31 +84,27 @@ fn is_name(text: &str) -> bool {
     begins && text.chars().all(is_inner) && !text.to_lowercase().starts_with("xml")
 }
 
-/// Whether XML 1.0 can express all characters, with references where necessary.
-fn is_writable(text: &str) -> bool {
-    let is_char =
-        |c| matches!(c, '\t' | '\n' | '\r') || c >= ' ' && !['\u{fffe}', '\u{ffff}'].contains(&c);
-    text.chars().all(is_char)
-}
-
 /// The text of a value of a kind, or `None` if it has another kind.
 fn scalar(value: &Value, data: Data) -> Option<String> {
     match (value, data) {
-        (Value::Int(value), Data::Int) => Some(value.to_string()),
+        (Value::Int(value), Data::Int(bits)) if [0, -1].contains(&(value >> (bits - 1))) => {
+            Some(value.to_string())
+        }
         (Value::Bool(value), Data::Bool) => Some(value.to_string()),
         // As Java writes it.
         (Value::Float(value), Data::Float) if value.is_infinite() => {
             Some(if *value > 0.0 { "Infinity" } else { "-Infinity" }.into())
         }
         (Value::Float(value), Data::Float) => Some(format!("{value:?}")),
-        (Value::Text(text), Data::Text) if is_writable(text) => Some(text.to_string()),
+        (Value::Text(text), Data::Text) if is_xml(text) => Some(text.to_string()),
         _ => None,
     }
 }
 
 fn kind(data: Data) -> &'static str {
     match data {
-        Data::Int => "an integer",
+        Data::Int(64) => "an integer",
+        Data::Int(_) => "an integer in the range of its type",
         Data::Float => "a floating-point number",
         Data::Bool => "true or false",
         Data::Text => "a text without control characters",
@@ -197,7 +193,7 @@ impl<'a> Serializer<'a> {
             let of = named(graph, node);
             return refused(format_args!("{of}, whose class the metamodel does not have"));
         }
-        if let Some((_, uri)) = self.packages.iter().find(|(_, uri)| !is_writable(uri)) {
+        if let Some((_, uri)) = self.packages.iter().find(|(_, uri)| !is_xml(uri)) {
             return refused(format_args!("the address {uri:?} of a package"));
         }
         for key in graph.schema().keys() {

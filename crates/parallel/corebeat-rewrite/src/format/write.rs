@@ -139,13 +139,13 @@ pub(super) fn inexpressible(format: &str, what: impl fmt::Display, remedy: &str)
 ///
 /// # Errors
 /// Those of the writer; [`io::ErrorKind::InvalidData`] if a type is empty, begins with `:`, or has
-/// white space at an end.
+/// white space at an end, and for control characters, which XML cannot express.
 pub fn write_graphml(graph: &Graph, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     writeln!(to, "<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">")?;
     writeln!(to, "<key id=\"label\" for=\"all\" attr.name=\"label\" attr.type=\"string\"/>")?;
     for key in graph.schema().keys() {
-        let name = xml(graph.schema().key_name(key));
+        let name = exact_xml("GraphML", graph.schema().key_name(key))?;
         for of in ["string", "long", "double", "boolean"] {
             writeln!(
                 to,
@@ -204,11 +204,11 @@ fn write_gxl_element(
     if of.is_empty() {
         return Err(inexpressible("GXL", "an empty type", "rename the type"));
     }
-    writeln!(to, "<type xlink:href=\"#{}\"/>", xml(of))?;
+    writeln!(to, "<type xlink:href=\"#{}\"/>", exact_xml("GXL", of)?)?;
     for key in graph.schema().keys() {
         let value = graph.get(element, key);
         if value != Value::Null {
-            let name = xml(graph.schema().key_name(key));
+            let name = exact_xml("GXL", graph.schema().key_name(key))?;
             writeln!(to, "<attr name=\"{name}\">{}</attr>", gxl_value(&value)?)?;
         }
     }
@@ -221,7 +221,7 @@ fn gxl_value(value: &Value) -> io::Result<String> {
         Value::Int(value) => format!("<int>{value}</int>"),
         Value::Float(value) => format!("<float>{value}</float>"),
         Value::Bool(value) => format!("<bool>{value}</bool>"),
-        Value::Text(text) => format!("<string>{}</string>", xml(text)),
+        Value::Text(text) => format!("<string>{}</string>", exact_xml("GXL", text)?),
         Value::List(values) => {
             let values = values.iter().map(gxl_value).collect::<io::Result<String>>()?;
             format!("<seq>{values}</seq>")
@@ -229,17 +229,36 @@ fn gxl_value(value: &Value) -> io::Result<String> {
     })
 }
 
+/// Whether XML 1.0 can express all characters, with references where necessary.
+pub(super) fn is_xml(text: &str) -> bool {
+    text.chars().all(is_xml_character)
+}
+
+fn is_xml_character(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r') || c >= ' ' && !['\u{fffe}', '\u{ffff}'].contains(&c)
+}
+
 /// Text of an element or an attribute. Readers replace other white space by spaces in attributes,
-/// and `\r\n` by `\n`.
+/// and `\r\n` by `\n`. Characters that XML cannot express are replaced.
 pub(super) fn xml(text: &str) -> String {
-    escape(text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
+    let text = text.replace(|c| !is_xml_character(c), "\u{fffd}");
+    escape(&text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
+}
+
+/// The same, for a format that must not lose a character.
+fn exact_xml(format: &str, text: &str) -> io::Result<String> {
+    if is_xml(text) {
+        return Ok(xml(text));
+    }
+    let remedy = "remove its control characters";
+    Err(inexpressible(format, format_args!("the text {text:?}"), remedy))
 }
 
 fn xml_type(of: &str) -> io::Result<String> {
     if of.is_empty() || of.starts_with(':') || of.trim() != of {
         return Err(inexpressible("GraphML", format_args!("the type {of:?}"), "rename the type"));
     }
-    Ok(xml(of))
+    exact_xml("GraphML", of)
 }
 
 fn write_values(graph: &Graph, element: Element, to: &mut impl Write) -> io::Result<()> {
@@ -252,8 +271,8 @@ fn write_values(graph: &Graph, element: Element, to: &mut impl Write) -> io::Res
             Value::Text(text) => ("string", text.to_string()),
             list @ Value::List(_) => ("string", list.to_string()),
         };
-        let name = xml(graph.schema().key_name(key));
-        writeln!(to, "<data key=\"{name}.{of}\">{}</data>", xml(&text))?;
+        let (name, text) = (xml(graph.schema().key_name(key)), exact_xml("GraphML", &text)?);
+        writeln!(to, "<data key=\"{name}.{of}\">{text}</data>")?;
     }
     Ok(())
 }

@@ -180,14 +180,14 @@ impl Reader<'_> {
 
     fn value(&self, data: Data, text: &str, line: usize) -> Result<Value, Error> {
         let value = match data {
-            Data::Int => text.trim().parse().ok().map(Value::Int),
+            Data::Int(_) => text.trim().parse().ok().map(Value::Int),
             Data::Float => text.trim().parse().ok().map(Value::Float),
             Data::Bool => text.trim().parse().ok().map(Value::Bool),
             Data::Text => Some(Value::from(text)),
         };
         value.ok_or_else(|| {
             let expected = match data {
-                Data::Int => "an integer",
+                Data::Int(_) => "an integer",
                 Data::Float => "a number",
                 _ => "true or false",
             };
