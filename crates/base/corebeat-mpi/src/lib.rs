@@ -38,6 +38,7 @@
 //! 1. Messages from one rank to another arrive in order and complete
 //!    (`messages_of_all_sizes_arrive_in_order`, a program of four ranks).
 //! 2. All ranks have the same program, or none runs (`ranks_with_different_programs_disagree`).
+//! 3. Bytes that rank 0 gathers at the end do not mix with messages (the test of invariant 1).
 //!
 //! # Failure
 //!

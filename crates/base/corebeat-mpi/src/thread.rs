@@ -1,6 +1,7 @@
 //! The thread of MPI.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const RECEIVING_MAX: usize = 64;
 const RECEIVING_BYTES_MAX: usize = 16 << 20;
 /// Tag of the messages of an exchange.
 const TAG: i32 = 0;
+/// Tag of the bytes that rank 0 gathers, which may arrive before the end of its exchange.
+const GATHER_TAG: i32 = 1;
 
 /// This process as a rank of an MPI run.
 pub struct Ranks {
@@ -41,10 +44,14 @@ pub struct Ranks {
 /// Function that receives the failure of an exchange.
 type Report = Box<dyn FnOnce(&Error) + Send>;
 
+/// Function that returns the bytes of a rank.
+type Figures = Box<dyn FnOnce() -> Vec<u8> + Send>;
+
 /// Order to the thread of MPI.
 enum Order {
     Agree(Result<Vec<u8>, String>, SyncSender<Result<(), Error>>),
     Exchange(Arc<dyn Exchange>, Report, SyncSender<()>),
+    Gather(Figures, SyncSender<Vec<Vec<u8>>>),
     Finish,
     Abort(i32),
 }
@@ -141,6 +148,22 @@ impl Ranks {
         begin.recv().map_err(|_| Error::Ended)
     }
 
+    /// Collects bytes of all ranks, which all call this, on rank 0. The thread of MPI calls `make`
+    /// after the end of an exchange on this rank. Rank 0 returns the bytes of each rank, in the
+    /// order of the ranks; the others return none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread of MPI has ended.
+    pub fn gather(
+        &self,
+        make: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let (answer, answered) = sync_channel(1);
+        self.order(Order::Gather(Box::new(make), answer))?;
+        answered.recv().map_err(|_| Error::Ended)
+    }
+
     fn order(&self, order: Order) -> Result<(), Error> {
         let orders = self.orders.as_ref().ok_or(Error::Ended)?;
         orders.send(order).map_err(|_| Error::Ended)?;
@@ -185,35 +208,28 @@ impl Drop for Ranks {
 
 /// Follows the orders until the end.
 fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>, under_way: &mut UnderWay) {
-    while let Ok(order) = orders.recv() {
+    let mut next = None;
+    while let Some(order) = next.take().or_else(|| orders.recv().ok()) {
         match order {
             Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
             Order::Exchange(node, report, begun) => {
                 // The caller waits.
                 let _ = begun.send(());
                 match exchange(world, &node, orders, under_way) {
-                    Ok(Next::Orders) => {}
-                    Ok(Next::Finish) => return,
-                    Ok(Next::Abort(status)) => world.abort(status),
+                    Ok(order) => next = order,
                     Err(why) => {
                         report(&why);
                         world.abort(1);
                     }
                 }
             }
+            Order::Gather(make, answer) => drop(answer.send(gather(world, make()))),
             Order::Finish => return,
             Order::Abort(status) => world.abort(status),
         }
     }
     // The process fails.
     world.abort(1);
-}
-
-/// Continuation after an exchange.
-enum Next {
-    Orders,
-    Finish,
-    Abort(i32),
 }
 
 /// Wait of the thread between two looks for messages, which depends on the time of the last one.
@@ -257,11 +273,11 @@ fn sleep_exactly() {
 }
 
 /// Waits for a message of a rank without a busy loop: the sender may be compiling its boxes.
-fn receive(world: &SimpleCommunicator, from: i32) -> Vec<u8> {
+fn receive(world: &SimpleCommunicator, from: i32, tag: i32) -> Vec<u8> {
     let pause = Pause::new();
     loop {
         let process = world.process_at_rank(from);
-        if let Some(message) = process.immediate_matched_probe_with_tag(TAG) {
+        if let Some(message) = process.immediate_matched_probe_with_tag(tag) {
             return message.matched_receive_vec().0;
         }
         pause.wait();
@@ -277,18 +293,28 @@ fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result
     let root = world.process_at_rank(0);
     if world.rank() > 0 {
         root.send(&mine[..]);
-        mine = receive(world, 0);
+        mine = receive(world, 0, TAG);
         return if mine == b"+" { Ok(()) } else { Err(Error::Refused) };
     }
     let mut verdict = differs(0, &mine, &mine);
     for rank in 1..world.size() {
-        let theirs = receive(world, rank);
+        let theirs = receive(world, rank, TAG);
         verdict = verdict.and_then(|()| differs(rank as u32, &mine, &theirs));
     }
     for rank in 1..world.size() {
         world.process_at_rank(rank).send(if verdict.is_ok() { &b"+"[..] } else { &b"-"[..] });
     }
     verdict
+}
+
+/// Collects the bytes of all ranks at rank 0.
+fn gather(world: &SimpleCommunicator, mine: Vec<u8>) -> Vec<Vec<u8>> {
+    if world.rank() > 0 {
+        world.process_at_rank(0).send_with_tag(&mine[..], GATHER_TAG);
+        return Vec::new();
+    }
+    let theirs = (1..world.size()).map(|rank| receive(world, rank, GATHER_TAG));
+    iter::once(mine).chain(theirs).collect()
 }
 
 /// Returns why a rank cannot run the program of rank 0.
@@ -362,24 +388,25 @@ impl Transfer {
     }
 }
 
-/// Exchanges messages until the node has ended.
+/// Exchanges messages until the node has ended. Returns an order that arrived meanwhile.
 fn exchange(
     world: &SimpleCommunicator,
     node: &Arc<dyn Exchange>,
     orders: &Receiver<Order>,
     under_way: &mut UnderWay,
-) -> Result<Next, Error> {
+) -> Result<Option<Order>, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
     let UnderWay { sending, receiving } = under_way;
     let mut pause = Pause::new();
-    let mut next = Next::Orders;
+    let mut next = None;
     loop {
         match orders.try_recv() {
-            Ok(Order::Finish) => next = Next::Finish,
-            Ok(Order::Abort(status)) => return Ok(Next::Abort(status)),
-            Ok(Order::Agree(..) | Order::Exchange(..)) | Err(TryRecvError::Empty) => {}
+            Ok(abort @ Order::Abort(_)) => return Ok(Some(abort)),
+            // The caller waits for the answer, and gives no other order but an abort.
+            Ok(order) => next = Some(order),
+            Err(TryRecvError::Empty) => {}
             // The process fails.
-            Err(TryRecvError::Disconnected) => return Ok(Next::Abort(1)),
+            Err(TryRecvError::Disconnected) => return Ok(Some(Order::Abort(1))),
         }
         let has_ended = node.has_ended();
         let mut is_active = false;

@@ -39,6 +39,6 @@ mod stall;
 pub use frame::{
     Corrupt, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record, is_release,
 };
-pub use node::{EAGER_BYTES, Node, Window};
+pub use node::{EAGER_BYTES, Node, Traffic, Window};
 pub(crate) use node::{Hop, Open, Request, Taken};
 pub(crate) use stall::Stall;

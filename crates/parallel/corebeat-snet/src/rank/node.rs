@@ -84,10 +84,22 @@ pub struct Node {
     stall: Stall,
 }
 
+/// Counts of what a rank has sent to another rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Records.
+    pub records: u64,
+    /// Messages, each with the records and other frames that waited for it.
+    pub messages: u64,
+    /// Bytes of the messages.
+    pub bytes: u64,
+}
+
 /// Messages to another rank.
 #[derive(Default)]
 struct Outgoing {
     messages: VecDeque<Vec<u8>>,
+    traffic: Traffic,
     /// By the number of a shape, whether the other rank has its labels.
     shapes: Vec<bool>,
     /// Whether the last message was written.
@@ -133,6 +145,8 @@ struct Channels {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Posted {
     Counted,
+    /// Counted, and a record.
+    Record,
     /// Belongs to the detection of runs without progress.
     Uncounted,
     /// Last message to a rank.
@@ -319,7 +333,21 @@ impl Node {
     ///
     /// Panics if the number of the rank is not less than the number of ranks.
     pub fn take(&self, to: u32) -> Option<Vec<u8>> {
-        lock(&self.outgoing[to as usize]).messages.pop_front()
+        let mut outgoing = lock(&self.outgoing[to as usize]);
+        let message = outgoing.messages.pop_front()?;
+        outgoing.traffic.messages += 1;
+        outgoing.traffic.bytes += message.len() as u64;
+        Some(message)
+    }
+
+    /// What this rank has sent to another rank so far: the messages that were taken, and all
+    /// records.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of the rank is not less than the number of ranks.
+    pub fn traffic(&self, to: u32) -> Traffic {
+        lock(&self.outgoing[to as usize]).traffic
     }
 
     /// Appends frames to the messages for a rank, before its last message. After it, the run has
@@ -330,7 +358,7 @@ impl Node {
 
     fn post_as(&self, to: u32, posted: Posted, write: impl FnOnce(&mut Vec<u8>, &mut Vec<bool>)) {
         let mut outgoing = lock(&self.outgoing[to as usize]);
-        let Outgoing { messages, shapes, has_ended, bytes } = &mut *outgoing;
+        let Outgoing { messages, traffic, shapes, has_ended, bytes } = &mut *outgoing;
         if std::mem::replace(has_ended, posted == Posted::Last || *has_ended) {
             return;
         }
@@ -341,6 +369,7 @@ impl Node {
         let last = messages.back_mut().expect("a message was added above");
         let before = last.len();
         write(last, shapes);
+        traffic.records += u64::from(posted == Posted::Record);
         if posted != Posted::Uncounted {
             *bytes += (last.len() - before) as u64;
         }
@@ -435,7 +464,7 @@ impl Node {
     /// Returns the reason if a value cannot move to another rank.
     pub(crate) fn send_record(&self, to: u32, channel: u64, record: &Record) -> Result<(), String> {
         let references = self.references(record)?;
-        self.post(to, |bytes, shapes| {
+        self.post_as(to, Posted::Record, |bytes, shapes| {
             announce(bytes, shapes, record.shape());
             let mut frame = Write::new(bytes, Kind::Record);
             frame.u64(channel);
