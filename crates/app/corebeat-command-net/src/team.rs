@@ -15,7 +15,7 @@ use crate::profile::{self, Figures, TrafficRow};
 use crate::program::Which;
 use corebeat_command::{Done, Failure};
 use corebeat_lpel::Runtime;
-use corebeat_mpi::{Error, Exchange, Ranks};
+use corebeat_mpi::{Error, Exchange, Inbound, Outbound, Ranks};
 use corebeat_snet::rank::Node;
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -41,12 +41,13 @@ struct Endpoint {
 }
 
 impl Exchange for Endpoint {
-    fn take(&self, to: u32) -> Option<Vec<u8>> {
-        self.node.take(to)
+    fn take(&self, to: u32) -> Option<Outbound> {
+        self.node.take(to).map(|message| Box::new(message) as Outbound)
     }
 
-    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
-        self.node.receive(from, bytes).map_err(|why| why.to_string())
+    fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String> {
+        let (words, len) = message.words();
+        self.node.receive_words(from, words, len).map_err(|why| why.to_string())
     }
 
     fn look(&self) -> Result<(), String> {

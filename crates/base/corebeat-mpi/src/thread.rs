@@ -15,7 +15,7 @@ use mpi::point_to_point::{MatchedReceiveVec, Message};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, AsRawMut, Communicator, Destination, Equivalence, Source};
 
-use crate::{Bell, Error, Exchange};
+use crate::{Bell, Error, Exchange, Inbound, Outbound};
 
 /// Part of the time without a message that the thread sleeps before it looks again.
 const SLEEP_PART: u32 = 8;
@@ -27,6 +27,11 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Messages that are received together, and their bytes before a further one.
 const RECEIVING_MAX: usize = 64;
 const RECEIVING_BYTES_MAX: usize = 16 << 20;
+/// Vectors of memory that are kept for further messages, and the bytes of each.
+const SPARE_MAX: usize = 8;
+const SPARE_BYTES_MAX: usize = 1 << 20;
+/// Least number of words of memory, so that any small message may use it.
+const SPARE_WORDS_MIN: usize = 512;
 /// Tag of the messages of an exchange.
 const TAG: i32 = 0;
 /// Tag of the bytes that rank 0 gathers, which may arrive before the end of its exchange.
@@ -340,22 +345,48 @@ fn differs(rank: u32, mine: &[u8], theirs: &[u8]) -> Result<(), Error> {
 /// ends early, the thread of MPI keeps the others until it aborts the run.
 #[derive(Default)]
 struct UnderWay {
-    sending: VecDeque<Transfer>,
+    sending: VecDeque<Transfer<Outbound>>,
     /// With their senders, in the order of each sender.
-    receiving: VecDeque<(u32, Transfer)>,
+    receiving: VecDeque<(u32, Transfer<Inbound>)>,
+    /// Memory of messages that have arrived.
+    spare: Vec<Vec<u128>>,
+}
+
+impl UnderWay {
+    fn is_empty(&self) -> bool {
+        self.sending.is_empty() && self.receiving.is_empty()
+    }
+
+    /// Memory for a message of this number of bytes.
+    fn memory(&mut self, bytes: usize) -> Vec<u128> {
+        // Memory of about this size: it may become a field.
+        let fits = bytes.div_ceil(size_of::<u128>())..=bytes / 8 + SPARE_WORDS_MIN;
+        let at = self.spare.iter().position(|words| fits.contains(&words.capacity()));
+        at.map(|at| self.spare.swap_remove(at)).unwrap_or_default()
+    }
+
+    /// Keeps memory for further messages.
+    fn keep(&mut self, words: Vec<u128>) {
+        let bytes = words.capacity() * size_of::<u128>();
+        if (1..=SPARE_BYTES_MAX).contains(&bytes) && self.spare.len() < SPARE_MAX {
+            self.spare.push(words);
+        }
+    }
 }
 
 /// A message under way. MPI reads or writes the bytes until the request is complete.
-struct Transfer {
+struct Transfer<B> {
     request: ffi::MPI_Request,
-    bytes: Vec<u8>,
+    bytes: B,
 }
 
-impl Transfer {
-    fn send(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Transfer {
+impl Transfer<Outbound> {
+    fn send(world: &SimpleCommunicator, to: u32, message: Outbound) -> Transfer<Outbound> {
+        let bytes = (*message).as_ref();
         let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
-        // SAFETY: the bytes do not move before the request is complete: the heap of a vector does
-        // not move with it, and `UnderWay` keeps it. The calling thread has initialised MPI.
+        // SAFETY: the bytes remain where they are, and unchanged, before the request is complete:
+        // the box keeps the value in its place, `UnderWay` keeps the box, and nothing uses it, so
+        // that the reference to the bytes stays valid. The calling thread has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
@@ -363,23 +394,45 @@ impl Transfer {
             ffi::MPI_Isend(data, count, datatype, to, TAG, world.as_raw(), &mut request);
             request
         };
-        Transfer { request, bytes }
+        Transfer { request, bytes: message }
     }
+}
 
-    fn receive(mut message: Message, count: i32) -> Transfer {
-        let mut bytes = vec![0; count as usize];
-        // SAFETY: as in `send`. The vector has `count` bytes, and nothing uses them before the
-        // request is complete.
+impl Transfer<Inbound> {
+    /// Receives a message of this number of bytes into this memory, or into more.
+    fn receive(mut message: Message, count: i32, mut words: Vec<u128>) -> Transfer<Inbound> {
+        let len = count as usize;
+        let needed = len.div_ceil(size_of::<u128>());
+        words.clear();
+        words.reserve_exact(needed.max(SPARE_WORDS_MIN));
+        let room = &mut words.spare_capacity_mut()[..needed];
+        if let Some(last) = room.last_mut() {
+            last.write(0);
+        }
+        // SAFETY: the memory has `count` bytes, and nothing uses it before the request is complete:
+        // the heap of a vector does not move with it, and `UnderWay` keeps it. The calling thread
+        // has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
-            let data = bytes.as_mut_ptr().cast();
+            let data = room.as_mut_ptr().cast();
             ffi::MPI_Imrecv(data, count, datatype, message.as_raw_mut(), &mut request);
             request
         };
-        Transfer { request, bytes }
+        Transfer { request, bytes: Inbound { words, len } }
     }
 
+    /// The message, after the request is complete.
+    fn message(mut self) -> Inbound {
+        let words = &mut self.bytes.words;
+        // SAFETY: MPI has written all bytes, since a matched message has the length that its probe
+        // has returned, and `receive` has written the bytes after them in the last word.
+        unsafe { words.set_len(self.bytes.len.div_ceil(size_of::<u128>())) };
+        self.bytes
+    }
+}
+
+impl<B> Transfer<B> {
     fn is_complete(&mut self) -> bool {
         let mut flag = 0;
         // SAFETY: the request is active. The status is ignored.
@@ -396,7 +449,6 @@ fn exchange(
     under_way: &mut UnderWay,
 ) -> Result<Option<Order>, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
-    let UnderWay { sending, receiving } = under_way;
     let mut pause = Pause::new();
     let mut next = None;
     loop {
@@ -411,20 +463,20 @@ fn exchange(
         let has_ended = node.has_ended();
         let mut is_active = false;
         for to in (0..size).filter(|to| *to != rank) {
-            while let Some(bytes) = node.take(to) {
-                sending.push_back(Transfer::send(world, to, bytes));
+            while let Some(message) = node.take(to) {
+                under_way.sending.push_back(Transfer::send(world, to, message));
                 is_active = true;
             }
         }
-        sending.retain_mut(|sending| !sending.is_complete());
-        if has_ended && !is_active && sending.is_empty() && receiving.is_empty() {
+        under_way.sending.retain_mut(|sending| !sending.is_complete());
+        if has_ended && !is_active && under_way.is_empty() {
             return Ok(next);
         }
-        is_active |= receive_all(world, receiving, |from, bytes| {
-            node.clone().receive(from, bytes).map_err(|why| Error::Message { rank, why })
+        is_active |= receive_all(world, under_way, |from, message| {
+            node.clone().receive(from, message).map_err(|why| Error::Message { rank, why })
         })?;
         // A large message advances only in calls of MPI.
-        if is_active || !sending.is_empty() || !receiving.is_empty() {
+        if is_active || !under_way.is_empty() {
             pause = Pause::new();
         } else if pause.is_long() {
             node.look().map_err(Error::Stalled)?;
@@ -437,29 +489,34 @@ fn exchange(
 /// sender. Returns whether there was a message.
 fn receive_all(
     world: &SimpleCommunicator,
-    receiving: &mut VecDeque<(u32, Transfer)>,
-    mut receive: impl FnMut(u32, &[u8]) -> Result<(), Error>,
+    under_way: &mut UnderWay,
+    mut receive: impl FnMut(u32, &mut Inbound) -> Result<(), Error>,
 ) -> Result<bool, Error> {
     let mut is_active = false;
-    let mut coming: usize = receiving.iter().map(|(_, transfer)| transfer.bytes.len()).sum();
-    while receiving.len() < RECEIVING_MAX
+    let lens = under_way.receiving.iter().map(|(_, transfer)| transfer.bytes.len);
+    let mut coming: usize = lens.sum();
+    while under_way.receiving.len() < RECEIVING_MAX
         && coming < RECEIVING_BYTES_MAX
         && let Some((message, status)) = world.any_process().immediate_matched_probe_with_tag(TAG)
     {
         let count = status.count(u8::equivalent_datatype());
         coming += count as usize;
-        receiving.push_back((status.source_rank() as u32, Transfer::receive(message, count)));
+        let memory = under_way.memory(count as usize);
+        let transfer = Transfer::receive(message, count, memory);
+        under_way.receiving.push_back((status.source_rank() as u32, transfer));
         is_active = true;
     }
     // Senders whose first message has not arrived.
     let mut late: Vec<u32> = Vec::new();
     let mut at = 0;
-    while let Some((from, transfer)) = receiving.get_mut(at) {
+    while let Some((from, transfer)) = under_way.receiving.get_mut(at) {
         if late.contains(from) || !transfer.is_complete() {
             late.push(*from);
             at += 1;
-        } else if let Some((from, transfer)) = receiving.remove(at) {
-            receive(from, &transfer.bytes)?;
+        } else if let Some((from, transfer)) = under_way.receiving.remove(at) {
+            let mut message = transfer.message();
+            receive(from, &mut message)?;
+            under_way.keep(message.words);
             is_active = true;
         }
     }

@@ -205,6 +205,21 @@ impl Array {
         Array(Elements::Many { element, len, words: words.into() })
     }
 
+    /// Creates an array of the elements in these words, without a copy of a long one. Returns
+    /// `None` if this number of elements does not need this number of words.
+    pub(crate) fn from_words(element: Element, len: usize, words: Vec<u128>) -> Option<Array> {
+        let bytes = element.size().checked_mul(len)?;
+        if words.len() != bytes.div_ceil(16) {
+            return None;
+        }
+        let words = words.into_boxed_slice();
+        // SAFETY: a cell has the memory layout of its content.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
+        let many = Array(Elements::Many { element, len, words });
+        let is_few = Self::is_few(element, bytes);
+        Some(if is_few { Array::from_bytes(element, many.bytes()) } else { many })
+    }
+
     /// Whether this number of bytes is stored inline. A `long double` needs a larger alignment.
     #[inline]
     fn is_few(element: Element, bytes: usize) -> bool {
@@ -481,6 +496,16 @@ mod tests {
                         .all(|(i, b)| *b == if i < bytes.len() / 2 { 9 } else { 7 })
                 );
                 assert_eq!(Array::zeroed(element, len).bytes(), vec![0; bytes.len()]);
+                let words = bytes.chunks(16).map(|chunk| {
+                    let mut word = [0; 16];
+                    word[..chunk.len()].copy_from_slice(chunk);
+                    u128::from_ne_bytes(word)
+                });
+                let words: Vec<u128> = words.collect();
+                let more = [&words[..], &[0]].concat();
+                assert!(Array::from_words(element, len, more).is_none());
+                let array = Array::from_words(element, len, words).unwrap();
+                assert_eq!((array.len(), array.bytes()), (len, &bytes[..]));
             }
         }
     }
