@@ -32,6 +32,10 @@ impl Exchange for Endpoint {
         self.0.receive_words(from, words, len).map_err(|why| why.to_string())
     }
 
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        Node::memory(bytes)
+    }
+
     fn has_ended(&self) -> bool {
         self.0.has_ended()
     }

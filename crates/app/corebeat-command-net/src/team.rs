@@ -58,6 +58,10 @@ impl Exchange for Endpoint {
         stalled.map_or(Ok(()), Err)
     }
 
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        Node::memory(bytes)
+    }
+
     fn has_ended(&self) -> bool {
         self.node.has_ended()
     }

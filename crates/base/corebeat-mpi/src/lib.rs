@@ -107,6 +107,13 @@ pub trait Exchange: Send + Sync {
     /// Returns the reason if the message is not valid. The run is aborted.
     fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String>;
 
+    /// Returns memory for a message of this number of bytes, whose content will be replaced. It may
+    /// be smaller, and is then not used.
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        let _ = bytes;
+        None
+    }
+
     /// Called from time to time while no message arrives.
     ///
     /// # Errors

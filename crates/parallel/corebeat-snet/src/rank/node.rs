@@ -13,7 +13,7 @@ use crate::label::{self, Label};
 use crate::record::Record;
 use crate::run::{Context, Fault, Mark, Message};
 use crate::shape::{SHAPES_MAX, Shape};
-use crate::value::{Array, Element, Value};
+use crate::value::{Array, Element, Value, spare};
 
 /// Default size from which fields move only to boxes that read them, in bytes.
 pub const EAGER_BYTES: usize = 64 << 10;
@@ -862,6 +862,12 @@ impl Node {
         }
         incoming.field(words, bytes.len());
         Ok(())
+    }
+
+    /// Returns memory for a message of this number of bytes, from a field that was dropped, if there
+    /// is any. Its content is arbitrary.
+    pub fn memory(bytes: usize) -> Option<Vec<u128>> {
+        spare::take(bytes)
     }
 
     /// [`receive`](Self::receive) for a message of `len` bytes in these words. If it is the content
