@@ -76,7 +76,7 @@ impl Exchange for Numbered {
         let number = self.received[from as usize].fetch_add(1, Ordering::SeqCst);
         let is_same = bytes[..] == message(number);
         // The endpoint may take the memory.
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             let (words, len) = bytes.words();
             assert_eq!(std::mem::take(words).len(), len.div_ceil(16));
         }
