@@ -62,7 +62,7 @@ struct Profile {
     /// Boxes without a task.
     without_task: Vec<String>,
     workers: Vec<WorkerRow>,
-    /// What moved between ranks, if there are several.
+    /// The traffic between ranks, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     traffic: Vec<TrafficRow>,
     placement: Vec<Assignment>,
@@ -108,7 +108,7 @@ struct WorkerRow {
     waits: u64,
 }
 
-/// What one rank sent to another one.
+/// The traffic from one rank to another one.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct TrafficRow {
     from: u32,
@@ -362,7 +362,7 @@ impl Profile {
         text
     }
 
-    /// What moved between ranks, without pairs of ranks between which nothing did.
+    /// The traffic between ranks, without pairs of ranks that exchanged no message.
     fn traffic_text(&self) -> String {
         let mut text = format!(
             "\nfrom    to  {:>10}  {:>10}  {:>12}  {:>13}  {:>10}\n",

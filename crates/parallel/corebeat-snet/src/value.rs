@@ -207,9 +207,9 @@ impl Array {
         Array(Elements::Many { element, is_spare: false, len, words: words.into() })
     }
 
-    /// Creates an array of the elements in these words, without a copy of a long one. The memory of a
-    /// large one is kept for further messages of other ranks (the module `spare`). Returns `None` if
-    /// this number of elements does not need this number of words.
+    /// Creates an array of the elements in these words, without a copy of a long one. The memory of
+    /// a large one is kept for further messages of other ranks (the module `spare`). Returns `None`
+    /// if this number of elements does not need this number of words.
     pub(crate) fn from_words(element: Element, len: usize, words: Vec<u128>) -> Option<Array> {
         let bytes = element.size().checked_mul(len)?;
         if words.len() != bytes.div_ceil(16) {

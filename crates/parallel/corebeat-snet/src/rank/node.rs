@@ -417,7 +417,7 @@ impl Node {
         Some(message)
     }
 
-    /// What this rank has sent to another rank so far: the messages that were taken, and all
+    /// Counts what this rank has sent to another rank so far: the messages that were taken, and all
     /// records.
     ///
     /// # Panics
@@ -864,8 +864,8 @@ impl Node {
         Ok(())
     }
 
-    /// Returns memory for a message of this number of bytes, from a field that was dropped, if there
-    /// is any. Its content is arbitrary.
+    /// Returns memory for a message of this number of bytes, from a field that was dropped, if
+    /// there is any. Its content is arbitrary.
     pub fn memory(bytes: usize) -> Option<Vec<u128>> {
         spare::take(bytes)
     }
