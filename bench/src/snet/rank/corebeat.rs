@@ -5,7 +5,7 @@ use crate::lpel::load::ordered;
 use crate::snet::corebeat::{field, network, number, shape};
 use crate::snet::mandelbrot::{compute as compute_strip, view};
 use corebeat_lpel::Runtime;
-use corebeat_mpi::{Exchange, Ranks};
+use corebeat_mpi::{Exchange, Inbound, Outbound, Ranks};
 use corebeat_snet::body::Out;
 use corebeat_snet::rank::Node;
 use corebeat_snet::{Boxes, Error, Kind, Label, Output, Record, Running, Tag, Value};
@@ -23,12 +23,17 @@ const IMAGE: &str = "
 struct Endpoint(Arc<Node>);
 
 impl Exchange for Endpoint {
-    fn take(&self, to: u32) -> Option<Vec<u8>> {
-        self.0.take(to)
+    fn take(&self, to: u32) -> Option<Outbound> {
+        self.0.take(to).map(|message| Box::new(message) as Outbound)
     }
 
-    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
-        self.0.receive(from, bytes).map_err(|why| why.to_string())
+    fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String> {
+        let (words, len) = message.words();
+        self.0.receive_words(from, words, len).map_err(|why| why.to_string())
+    }
+
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        Node::memory(bytes)
     }
 
     fn has_ended(&self) -> bool {

@@ -289,6 +289,58 @@ fn fields_move_on_demand_and_at_once() {
     compare("output", "grow @ 1", &x(5), true, &[]);
 }
 
+#[test]
+fn profile_has_the_tasks_and_the_traffic_of_all_ranks() {
+    let place = match place() {
+        Ok(place) => place,
+        Err(missing) => return println!("skipped: {missing}"),
+    };
+    let run = place.run_of(&place.files("profiled", "plus @ 1 .. twice @ 2 .. plus", &x(300)));
+    let costs = place.folder.path().join("costs");
+    let profile = |ranks: usize, more: &[&str]| {
+        let mut run = run.clone();
+        run[2] = "profile".into();
+        run.extend(more.iter().map(|argument| (*argument).to_owned()));
+        let output = place.mpirun(ranks, &run);
+        assert!(output.status.success(), "{}", errors(&output));
+        output
+    };
+    let output = profile(3, &["--json", "--save", costs.to_str().unwrap()]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((json["records_in"].as_u64(), json["records_out"].as_u64()), (Some(300), Some(300)));
+    let rows = |list: &str| json[list].as_array().unwrap().clone();
+    // The box on rank 0 has the name of another one on rank 1.
+    for (rank, name) in [(0, "plus"), (1, "plus"), (2, "twice")] {
+        let is_wanted = |row: &&serde_json::Value| row["rank"] == rank && row["name"] == name;
+        let found = rows("entities").iter().find(is_wanted).map(|row| row["tasks"].as_u64());
+        assert_eq!(found, Some(Some(1)), "{name} on rank {rank}: {printed}");
+    }
+    let of_rank = |list: &str| rows(list).iter().map(|row| row["rank"].clone()).collect::<Vec<_>>();
+    assert_eq!(of_rank("workers"), [0, 0, 1, 1, 2, 2]);
+    assert_eq!(of_rank("placement"), [0, 0, 1, 1, 2, 2]);
+    assert!(rows("workers").iter().all(|row| row["waiting_ns"].as_u64() > Some(0)), "{printed}");
+    for row in rows("traffic") {
+        let (from, to) = (row["from"].as_u64().unwrap(), row["to"].as_u64().unwrap());
+        let records = if (from + 1) % 3 == to { 300 } else { 0 };
+        assert_eq!(row["records"], records, "{row}");
+        // A record has at least its number and its field.
+        assert!(row["bytes"].as_u64() >= Some(records * 16), "{row}");
+        assert!(row["messages"].as_u64() >= Some(1), "{row}");
+    }
+    assert_eq!(rows("traffic").len(), 6);
+    assert!(fs::read_to_string(&costs).unwrap().contains("\"twice\""));
+    let text = lines(&profile(3, &[]));
+    let has = |begin: &str| text.iter().any(|line| line.starts_with(begin));
+    assert!(has("rank  entity") && has("   2  twice") && has("from    to"), "{text:?}");
+
+    let mut live = run.clone();
+    live.splice(2..3, ["draw".into(), "--live".into()]);
+    let output = place.mpirun(2, &live);
+    assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+    assert!(errors(&output).contains("does not run on several ranks"), "{}", errors(&output));
+}
+
 /// Runs a program that fails. Returns its messages.
 fn failing(name: &str, net: &str, ranks: usize) -> Option<(Output, String)> {
     let place = match place() {

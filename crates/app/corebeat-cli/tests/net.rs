@@ -145,6 +145,9 @@ fn drawing_goes_to_standard_output_or_a_file() {
     assert!(text(&done.stdout).starts_with("<svg ") && text(&done.stdout).contains(">dbl</text>"));
     assert_ended(&net(&folder, &["draw", "double.snet", "-o", "double.svg"]), 0);
     assert_eq!(fs::read(folder.path().join("double.svg")).unwrap(), done.stdout);
+    let done = net(&folder, &["draw", "double.snet", "--ranks", "2"]);
+    assert_ended(&done, 0);
+    assert!(text(&done.stdout).contains(">rank 0</text>"), "{}", text(&done.stdout));
 }
 
 #[test]
@@ -609,6 +612,8 @@ fn wrong_options_are_reported_in_one_line() {
         (&["run", "rename.snet", "--observe", "rename="], 2, "the target is missing"),
         (&["run", "rename.snet", "-o", "out", "-O", "1"], 2, "cannot be used with"),
         (&["draw", "rename.snet", "--workers", "2"], 2, "add --live"),
+        (&["draw", "rename.snet", "--ranks", "0"], 2, "--ranks"),
+        (&["draw", "rename.snet", "--ranks", "2", "--live"], 2, "cannot be used with"),
     ] {
         let done = net(&folder, args);
         let said = text(&done.stderr);

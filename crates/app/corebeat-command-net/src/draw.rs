@@ -4,6 +4,8 @@ use crate::flow::How;
 use crate::live;
 use crate::program::Which;
 use corebeat_command::{Done, Failure, Output, print, require_distinct};
+use corebeat_snet::draw::{svg, svg_on_ranks};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,6 +16,9 @@ pub(crate) struct Options {
     /// Write the drawing to this file [default: standard output]; with --live, the records
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Show the rank on which each box runs, in a run on this number of ranks of MPI
+    #[arg(long, value_name = "N", conflicts_with = "live")]
+    ranks: Option<NonZeroU32>,
     /// Run the network as 'net run' does, and show the fill levels of its streams
     #[arg(long)]
     live: bool,
@@ -22,7 +27,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn main(options: Options) -> Done {
-    let Options { which, output, live, how } = options;
+    let Options { which, output, ranks, live, how } = options;
     if live {
         return live::main(&which, &how.unwrap_or_default(), output.as_deref());
     }
@@ -32,7 +37,11 @@ pub(crate) fn main(options: Options) -> Done {
         ));
     }
     require_distinct([which.file()].into_iter().chain(output.as_deref()))?;
-    let svg = corebeat_snet::draw::svg(&which.read()?.report_remarks()?);
+    let net = which.read()?.report_remarks()?;
+    let svg = match ranks {
+        Some(ranks) => svg_on_ranks(&net, ranks),
+        None => svg(&net),
+    };
     match output {
         Some(path) => Output::create(&path)?.write(&svg)?,
         None => print(svg)?,

@@ -11,6 +11,8 @@
 use crate::meter::Meter;
 use crate::observer::{self, Observers, Wanted};
 use crate::placing::Placing;
+#[cfg(not(feature = "mpi"))]
+use crate::profile;
 use crate::program::{STANDARD_INPUT, STANDARD_OUTPUT, Which};
 use crate::source::{Source, find_form, with_host};
 #[cfg(feature = "mpi")]
@@ -287,6 +289,20 @@ impl How {
         require_distinct(files.chain(self.output(to)).chain(other))
     }
 
+    /// Joins the other ranks, if this process is one of several. One rank has all fields, so that
+    /// `--eager` has no effect there.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn team(&self) -> Result<Option<Team>, Failure> {
+        Team::join(self)
+    }
+
+    /// Requires one rank: a build without MPI has no teams.
+    #[cfg(not(feature = "mpi"))]
+    pub(crate) fn team(&self) -> Result<Option<Team>, Failure> {
+        corebeat_mpi::require_alone().map_err(Failure::usage)?;
+        self.require_alone().map(|()| None)
+    }
+
     /// Requires that this command and its options do not belong to several ranks.
     ///
     /// # Errors
@@ -294,7 +310,8 @@ impl How {
     pub(crate) fn require_alone(&self) -> Result<(), Failure> {
         match self.eager {
             _ if corebeat_mpi::expected() > 1 => Err(Failure::usage(
-                "only 'net run' runs on several ranks; start this command without mpirun",
+                "'net draw --live' does not run on several ranks; start it without mpirun, or use \
+                 'net profile', which has the costs of all ranks",
             )),
             None => Ok(()),
             Some(_) if cfg!(feature = "mpi") => Err(Failure::usage(
@@ -474,6 +491,13 @@ fn begin_on(
 #[cfg(not(feature = "mpi"))]
 pub(crate) enum Team {}
 
+#[cfg(not(feature = "mpi"))]
+impl Team {
+    pub(crate) fn run(self, _: &Which, _: &How, _: To, _: Option<profile::Wanted>) -> Done {
+        match self {}
+    }
+}
+
 /// Starts the network.
 #[cfg(not(feature = "mpi"))]
 fn begin_on(
@@ -528,9 +552,15 @@ impl How {
         }
     }
 
-    /// Runs the parts of a network that are placed on this rank, which is not rank 0.
-    pub(crate) fn serve(&self, loaded: Loaded, team: &Team) -> Result<(), Failure> {
-        let (network, runtime) = self.network(loaded, None, None)?;
+    /// Runs the parts of a network that are placed on this rank, which is not rank 0. Returns the
+    /// number of its workers.
+    pub(crate) fn serve(
+        &self,
+        loaded: Loaded,
+        meter: Option<&Meter>,
+        team: &Team,
+    ) -> Result<usize, Failure> {
+        let (network, runtime) = self.network(loaded, None, meter)?;
         let form = Form::default();
         // The format of the input is known only on rank 0.
         form.settle(self.format.unwrap_or(Format::Json));
@@ -540,9 +570,10 @@ impl How {
         let serving = network.serve(&runtime, team.node());
         team.exchange(&runtime)?;
         serving.wait();
+        let workers = runtime.workers();
         drop(runtime);
         observers.finish();
-        Ok(())
+        Ok(workers)
     }
 }
 

@@ -12,8 +12,9 @@
 //!                              `----- Meter ------------> draw --live: fill levels of the streams
 //! ```
 //!
-//! With the feature `mpi`, `run` is one network on all ranks of an MPI run (`team`): rank 0 has the
-//! source and the sink, and each rank runs the parts that the program places on it.
+//! With the feature `mpi`, `run` and `profile` are one network on all ranks of an MPI run (`team`):
+//! rank 0 has the source, the sink and the profile, and each rank runs the parts that the program
+//! places on it.
 //!
 //! # Failure
 //!

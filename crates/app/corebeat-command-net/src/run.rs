@@ -3,8 +3,6 @@
 use crate::flow::{How, Reporter, To};
 use crate::program::Which;
 use corebeat_command::Done;
-#[cfg(not(feature = "mpi"))]
-use corebeat_command::Failure;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -21,15 +19,8 @@ pub(crate) struct Options {
 pub(crate) fn main(options: Options) -> Done {
     let Options { which, how, output } = options;
     let to = To::Output(output.as_deref());
-    #[cfg(feature = "mpi")]
-    if let Some(team) = crate::team::Team::join(&how)? {
-        return team.run(&which, &how, to);
-    }
-    // One rank has all fields, so that `--eager` has no effect there.
-    #[cfg(not(feature = "mpi"))]
-    {
-        corebeat_mpi::require_alone().map_err(Failure::usage)?;
-        how.require_alone()?;
+    if let Some(team) = how.team()? {
+        return team.run(&which, &how, to, None);
     }
     how.require_distinct(&which, &to, None)?;
     how.start(&which, to, None, Reporter::plain())?.write()

@@ -6,13 +6,16 @@
 //! ```
 //!
 //! Rank 0 loads the program first, and reports its mistakes. Then all ranks load it and compare
-//! what they have, because a number names a part of the program on all ranks.
+//! what they have, because a number names a part of the program on all ranks. A profile has the
+//! figures of all ranks, which rank 0 gathers at the end.
 
 use crate::flow::{How, Reporter, To};
+use crate::meter::Meter;
+use crate::profile::{self, Figures, TrafficRow};
 use crate::program::Which;
 use corebeat_command::{Done, Failure};
 use corebeat_lpel::Runtime;
-use corebeat_mpi::{Error, Exchange, Ranks};
+use corebeat_mpi::{Error, Exchange, Inbound, Outbound, Ranks};
 use corebeat_snet::rank::Node;
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -38,12 +41,13 @@ struct Endpoint {
 }
 
 impl Exchange for Endpoint {
-    fn take(&self, to: u32) -> Option<Vec<u8>> {
-        self.node.take(to)
+    fn take(&self, to: u32) -> Option<Outbound> {
+        self.node.take(to).map(|message| Box::new(message) as Outbound)
     }
 
-    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String> {
-        self.node.receive(from, bytes).map_err(|why| why.to_string())
+    fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String> {
+        let (words, len) = message.words();
+        self.node.receive_words(from, words, len).map_err(|why| why.to_string())
     }
 
     fn look(&self) -> Result<(), String> {
@@ -52,6 +56,10 @@ impl Exchange for Endpoint {
             None => self.node.look_with(|| false, String::new),
         };
         stalled.map_or(Ok(()), Err)
+    }
+
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        Node::memory(bytes)
     }
 
     fn has_ended(&self) -> bool {
@@ -99,9 +107,15 @@ impl Team {
         self.ranks.exchange(node, report).map_err(Failure::internal)
     }
 
-    /// Runs a network on all ranks.
-    pub(crate) fn run(self, which: &Which, how: &How, to: To) -> Done {
-        let mut done = self.run_parts(which, how, to);
+    /// Runs a network on all ranks, with a profile if one is wanted.
+    pub(crate) fn run(
+        self,
+        which: &Which,
+        how: &How,
+        to: To,
+        wanted: Option<profile::Wanted>,
+    ) -> Done {
+        let mut done = self.run_parts(which, how, to, wanted);
         match &done {
             // All ranks have ended in order.
             Ok(_) | Err(Ended::Together(_)) => {
@@ -124,27 +138,67 @@ impl Team {
         }
     }
 
-    fn run_parts(&self, which: &Which, how: &How, to: To) -> Result<ExitCode, Ended> {
+    fn run_parts(
+        &self,
+        which: &Which,
+        how: &How,
+        to: To,
+        wanted: Option<profile::Wanted>,
+    ) -> Result<ExitCode, Ended> {
+        let meter = wanted.as_ref().map(|_| Meter::of_tasks());
         let first = match self.is_first() {
             true => {
                 let in_file = how.require_program_in_file(which);
-                let distinct = in_file.and_then(|()| how.require_distinct(which, &to, None));
+                let save = wanted.as_ref().and_then(profile::Wanted::file);
+                let distinct = in_file.and_then(|()| how.require_distinct(which, &to, save));
                 let fit = distinct.and_then(|()| how.require_observers_on_standard_error());
-                fit.and_then(|()| how.load(which, true)).map(Some)
+                let loaded = fit.and_then(|()| how.load(which, true));
+                loaded.and_then(|loaded| {
+                    let opened = wanted.map(profile::Wanted::open).transpose()?;
+                    Ok((Some(loaded), opened))
+                })
             }
-            false => Ok(None),
+            false => Ok((None, None)),
         };
-        let loaded = self.agree(first.map(|loaded| (loaded, Vec::new())))?;
+        let (loaded, opened) = self.agree(first.map(|loaded| (loaded, Vec::new())))?;
         let loaded = loaded.map_or_else(|| how.load(which, false), Ok);
         let loaded = self.agree(loaded.and_then(|loaded| {
-            let digests = how.digests(which)?;
+            let mut digests = how.digests(which)?;
+            digests.push(("command".into(), u64::from(meter.is_some())));
             Ok((loaded, digests))
         }))?;
-        if self.is_first() {
-            let flow = how.start_loaded(loaded, to, None, Reporter::plain(), Some(self));
-            return flow.map_err(Ended::Alone)?.write().map_err(|why| Ended::Together(Some(why)));
+        if !self.is_first() {
+            let workers = how.serve(loaded, meter.as_ref(), self).map_err(Ended::Alone)?;
+            let gathered = meter.map_or(Ok(Vec::new()), |meter| self.gather(meter, workers));
+            return gathered.map(|_| ExitCode::SUCCESS).map_err(Ended::Alone);
         }
-        how.serve(loaded, self).map(|()| ExitCode::SUCCESS).map_err(Ended::Alone)
+        let flow = how.start_loaded(loaded, to, meter.as_ref(), Reporter::plain(), Some(self));
+        let flow = flow.map_err(Ended::Alone)?;
+        let scene = flow.scene().clone();
+        let done = flow.write();
+        if let (Some(meter), Some(opened)) = (meter, opened) {
+            let wall_ns = scene.begin.elapsed().as_nanos() as u64;
+            let figures = self.gather(meter, scene.workers).map_err(Ended::Alone)?;
+            let written = opened.write(&scene, wall_ns, figures);
+            written.map_err(|why| Ended::Together(Some(why)))?;
+        }
+        done.map_err(|why| Ended::Together(Some(why)))
+    }
+
+    /// Returns the figures of all ranks on rank 0, after the end of the network.
+    fn gather(&self, meter: Meter, workers: usize) -> Result<Vec<Figures>, Failure> {
+        let node = self.node.clone();
+        let make = move || {
+            let of_other = |to| TrafficRow::of(node.rank(), to, node.traffic(to));
+            let others = (0..node.size()).filter(|to| *to != node.rank());
+            let mut figures = Figures::of(&meter, workers);
+            figures.traffic = others.map(of_other).collect();
+            // Figures have a form in JSON: numbers and names.
+            serde_json::to_vec(&figures).unwrap_or_default()
+        };
+        let gathered = self.ranks.gather(make).map_err(Failure::internal)?;
+        let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(Failure::internal);
+        gathered.iter().map(read).collect()
     }
 
     /// Continues if all ranks succeed and have the same digests.

@@ -1,7 +1,7 @@
 //! Round trips of messages between two ranks after different pauses, and the CPU time of a rank
 //! without messages: `mpirun -n 2 --bind-to none echo`.
 
-use corebeat_mpi::{Bell, Error, Exchange, Ranks};
+use corebeat_mpi::{Bell, Error, Exchange, Inbound, Outbound, Ranks};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -30,16 +30,17 @@ impl Echo {
 }
 
 impl Exchange for Echo {
-    fn take(&self, to: u32) -> Option<Vec<u8>> {
-        if to == 1 - self.rank { self.outgoing().pop_front() } else { None }
+    fn take(&self, to: u32) -> Option<Outbound> {
+        let next = if to == 1 - self.rank { self.outgoing().pop_front() } else { None };
+        next.map(|bytes| Box::new(bytes) as Outbound)
     }
 
-    fn receive(self: Arc<Self>, _: u32, bytes: &[u8]) -> Result<(), String> {
-        if bytes.is_empty() {
+    fn receive(self: Arc<Self>, _: u32, message: &mut Inbound) -> Result<(), String> {
+        if message.is_empty() {
             self.has_ended.store(true, Ordering::SeqCst);
         }
         if self.rank == 1 {
-            self.outgoing().push_back(bytes.to_vec());
+            self.outgoing().push_back(message.to_vec());
             return Ok(());
         }
         self.answers.send(()).map_err(|why| why.to_string())

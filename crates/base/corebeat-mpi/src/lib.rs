@@ -38,6 +38,7 @@
 //! 1. Messages from one rank to another arrive in order and complete
 //!    (`messages_of_all_sizes_arrive_in_order`, a program of four ranks).
 //! 2. All ranks have the same program, or none runs (`ranks_with_different_programs_disagree`).
+//! 3. Bytes that rank 0 gathers at the end do not mix with messages (the test of invariant 1).
 //!
 //! # Failure
 //!
@@ -56,6 +57,7 @@
 mod thread;
 
 use std::env::{self, VarError};
+use std::ops::Deref;
 use std::sync::Arc;
 
 #[cfg(feature = "mpi")]
@@ -64,17 +66,53 @@ pub use thread::Ranks;
 /// Called by tasks when there are bytes for another rank.
 pub type Bell = Box<dyn Fn() + Send + Sync>;
 
+/// A message to another rank. MPI sends the bytes from where they are, and reads them until they
+/// have been sent, so they must not change.
+pub type Outbound = Box<dyn AsRef<[u8]> + Send>;
+
+/// A message from another rank.
+#[derive(Debug, Default)]
+pub struct Inbound {
+    words: Vec<u128>,
+    len: usize,
+}
+
+impl Inbound {
+    /// The memory of the message, and its length in bytes. An endpoint may take the memory out;
+    /// otherwise, it is used for further messages.
+    pub fn words(&mut self) -> (&mut Vec<u128>, usize) {
+        (&mut self.words, self.len)
+    }
+}
+
+impl Deref for Inbound {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let len = self.len.min(size_of_val(&self.words[..]));
+        // SAFETY: the words have this number of initialised bytes, and bytes need no alignment.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), len) }
+    }
+}
+
 /// Endpoint of a rank: the source and the destination of messages.
 pub trait Exchange: Send + Sync {
-    /// Returns the next bytes for another rank, if there are any.
-    fn take(&self, to: u32) -> Option<Vec<u8>>;
+    /// Returns the next message for another rank, if there is one.
+    fn take(&self, to: u32) -> Option<Outbound>;
 
-    /// Takes bytes from another rank, in their order. Must not block.
+    /// Takes a message from another rank, in their order. Must not block.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the bytes are not valid. The run is aborted.
-    fn receive(self: Arc<Self>, from: u32, bytes: &[u8]) -> Result<(), String>;
+    /// Returns the reason if the message is not valid. The run is aborted.
+    fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String>;
+
+    /// Returns memory for a message of this number of bytes, whose content will be replaced. It may
+    /// be smaller, and is then not used.
+    fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
+        let _ = bytes;
+        None
+    }
 
     /// Called from time to time while no message arrives.
     ///

@@ -1,6 +1,7 @@
 //! The thread of MPI.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use mpi::point_to_point::{MatchedReceiveVec, Message};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, AsRawMut, Communicator, Destination, Equivalence, Source};
 
-use crate::{Bell, Error, Exchange};
+use crate::{Bell, Error, Exchange, Inbound, Outbound};
 
 /// Part of the time without a message that the thread sleeps before it looks again.
 const SLEEP_PART: u32 = 8;
@@ -26,8 +27,15 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Messages that are received together, and their bytes before a further one.
 const RECEIVING_MAX: usize = 64;
 const RECEIVING_BYTES_MAX: usize = 16 << 20;
+/// Vectors of memory that are kept for further messages, and the bytes of each.
+const SPARE_MAX: usize = 8;
+const SPARE_BYTES_MAX: usize = 1 << 20;
+/// Least number of words of memory, so that any small message may use it.
+const SPARE_WORDS_MIN: usize = 512;
 /// Tag of the messages of an exchange.
 const TAG: i32 = 0;
+/// Tag of the bytes that rank 0 gathers, which may arrive before the end of its exchange.
+const GATHER_TAG: i32 = 1;
 
 /// This process as a rank of an MPI run.
 pub struct Ranks {
@@ -41,10 +49,14 @@ pub struct Ranks {
 /// Function that receives the failure of an exchange.
 type Report = Box<dyn FnOnce(&Error) + Send>;
 
+/// Function that returns the bytes of a rank.
+type Figures = Box<dyn FnOnce() -> Vec<u8> + Send>;
+
 /// Order to the thread of MPI.
 enum Order {
     Agree(Result<Vec<u8>, String>, SyncSender<Result<(), Error>>),
     Exchange(Arc<dyn Exchange>, Report, SyncSender<()>),
+    Gather(Figures, SyncSender<Vec<Vec<u8>>>),
     Finish,
     Abort(i32),
 }
@@ -141,6 +153,22 @@ impl Ranks {
         begin.recv().map_err(|_| Error::Ended)
     }
 
+    /// Collects bytes of all ranks, which all call this, on rank 0. The thread of MPI calls `make`
+    /// after the end of an exchange on this rank. Rank 0 returns the bytes of each rank, in the
+    /// order of the ranks; the others return none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread of MPI has ended.
+    pub fn gather(
+        &self,
+        make: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let (answer, answered) = sync_channel(1);
+        self.order(Order::Gather(Box::new(make), answer))?;
+        answered.recv().map_err(|_| Error::Ended)
+    }
+
     fn order(&self, order: Order) -> Result<(), Error> {
         let orders = self.orders.as_ref().ok_or(Error::Ended)?;
         orders.send(order).map_err(|_| Error::Ended)?;
@@ -185,35 +213,28 @@ impl Drop for Ranks {
 
 /// Follows the orders until the end.
 fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>, under_way: &mut UnderWay) {
-    while let Ok(order) = orders.recv() {
+    let mut next = None;
+    while let Some(order) = next.take().or_else(|| orders.recv().ok()) {
         match order {
             Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
             Order::Exchange(node, report, begun) => {
                 // The caller waits.
                 let _ = begun.send(());
                 match exchange(world, &node, orders, under_way) {
-                    Ok(Next::Orders) => {}
-                    Ok(Next::Finish) => return,
-                    Ok(Next::Abort(status)) => world.abort(status),
+                    Ok(order) => next = order,
                     Err(why) => {
                         report(&why);
                         world.abort(1);
                     }
                 }
             }
+            Order::Gather(make, answer) => drop(answer.send(gather(world, make()))),
             Order::Finish => return,
             Order::Abort(status) => world.abort(status),
         }
     }
     // The process fails.
     world.abort(1);
-}
-
-/// Continuation after an exchange.
-enum Next {
-    Orders,
-    Finish,
-    Abort(i32),
 }
 
 /// Wait of the thread between two looks for messages, which depends on the time of the last one.
@@ -257,11 +278,11 @@ fn sleep_exactly() {
 }
 
 /// Waits for a message of a rank without a busy loop: the sender may be compiling its boxes.
-fn receive(world: &SimpleCommunicator, from: i32) -> Vec<u8> {
+fn receive(world: &SimpleCommunicator, from: i32, tag: i32) -> Vec<u8> {
     let pause = Pause::new();
     loop {
         let process = world.process_at_rank(from);
-        if let Some(message) = process.immediate_matched_probe_with_tag(TAG) {
+        if let Some(message) = process.immediate_matched_probe_with_tag(tag) {
             return message.matched_receive_vec().0;
         }
         pause.wait();
@@ -277,18 +298,28 @@ fn agree(world: &SimpleCommunicator, program: Result<Vec<u8>, String>) -> Result
     let root = world.process_at_rank(0);
     if world.rank() > 0 {
         root.send(&mine[..]);
-        mine = receive(world, 0);
+        mine = receive(world, 0, TAG);
         return if mine == b"+" { Ok(()) } else { Err(Error::Refused) };
     }
     let mut verdict = differs(0, &mine, &mine);
     for rank in 1..world.size() {
-        let theirs = receive(world, rank);
+        let theirs = receive(world, rank, TAG);
         verdict = verdict.and_then(|()| differs(rank as u32, &mine, &theirs));
     }
     for rank in 1..world.size() {
         world.process_at_rank(rank).send(if verdict.is_ok() { &b"+"[..] } else { &b"-"[..] });
     }
     verdict
+}
+
+/// Collects the bytes of all ranks at rank 0.
+fn gather(world: &SimpleCommunicator, mine: Vec<u8>) -> Vec<Vec<u8>> {
+    if world.rank() > 0 {
+        world.process_at_rank(0).send_with_tag(&mine[..], GATHER_TAG);
+        return Vec::new();
+    }
+    let theirs = (1..world.size()).map(|rank| receive(world, rank, GATHER_TAG));
+    iter::once(mine).chain(theirs).collect()
 }
 
 /// Returns why a rank cannot run the program of rank 0.
@@ -314,22 +345,48 @@ fn differs(rank: u32, mine: &[u8], theirs: &[u8]) -> Result<(), Error> {
 /// ends early, the thread of MPI keeps the others until it aborts the run.
 #[derive(Default)]
 struct UnderWay {
-    sending: VecDeque<Transfer>,
+    sending: VecDeque<Transfer<Outbound>>,
     /// With their senders, in the order of each sender.
-    receiving: VecDeque<(u32, Transfer)>,
+    receiving: VecDeque<(u32, Transfer<Inbound>)>,
+    /// Memory of messages that have arrived.
+    spare: Vec<Vec<u128>>,
+}
+
+impl UnderWay {
+    fn is_empty(&self) -> bool {
+        self.sending.is_empty() && self.receiving.is_empty()
+    }
+
+    /// Memory for a message of this number of bytes.
+    fn memory(&mut self, bytes: usize) -> Vec<u128> {
+        // Memory of about this size: it may become a field.
+        let fits = bytes.div_ceil(size_of::<u128>())..=bytes / 8 + SPARE_WORDS_MIN;
+        let at = self.spare.iter().position(|words| fits.contains(&words.capacity()));
+        at.map(|at| self.spare.swap_remove(at)).unwrap_or_default()
+    }
+
+    /// Keeps memory for further messages.
+    fn keep(&mut self, words: Vec<u128>) {
+        let bytes = words.capacity() * size_of::<u128>();
+        if (1..=SPARE_BYTES_MAX).contains(&bytes) && self.spare.len() < SPARE_MAX {
+            self.spare.push(words);
+        }
+    }
 }
 
 /// A message under way. MPI reads or writes the bytes until the request is complete.
-struct Transfer {
+struct Transfer<B> {
     request: ffi::MPI_Request,
-    bytes: Vec<u8>,
+    bytes: B,
 }
 
-impl Transfer {
-    fn send(world: &SimpleCommunicator, to: u32, bytes: Vec<u8>) -> Transfer {
+impl Transfer<Outbound> {
+    fn send(world: &SimpleCommunicator, to: u32, message: Outbound) -> Transfer<Outbound> {
+        let bytes = (*message).as_ref();
         let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
-        // SAFETY: the bytes do not move before the request is complete: the heap of a vector does
-        // not move with it, and `UnderWay` keeps it. The calling thread has initialised MPI.
+        // SAFETY: the bytes remain where they are, and unchanged, before the request is complete:
+        // the box keeps the value in its place, `UnderWay` keeps the box, and nothing uses it, so
+        // that the reference to the bytes stays valid. The calling thread has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
@@ -337,23 +394,45 @@ impl Transfer {
             ffi::MPI_Isend(data, count, datatype, to, TAG, world.as_raw(), &mut request);
             request
         };
-        Transfer { request, bytes }
+        Transfer { request, bytes: message }
     }
+}
 
-    fn receive(mut message: Message, count: i32) -> Transfer {
-        let mut bytes = vec![0; count as usize];
-        // SAFETY: as in `send`. The vector has `count` bytes, and nothing uses them before the
-        // request is complete.
+impl Transfer<Inbound> {
+    /// Receives a message of this number of bytes into this memory, or into more.
+    fn receive(mut message: Message, count: i32, mut words: Vec<u128>) -> Transfer<Inbound> {
+        let len = count as usize;
+        let needed = len.div_ceil(size_of::<u128>());
+        words.clear();
+        words.reserve_exact(needed.max(SPARE_WORDS_MIN));
+        let room = &mut words.spare_capacity_mut()[..needed];
+        if let Some(last) = room.last_mut() {
+            last.write(0);
+        }
+        // SAFETY: the memory has `count` bytes, and nothing uses it before the request is complete:
+        // the heap of a vector does not move with it, and `UnderWay` keeps it. The calling thread
+        // has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
-            let data = bytes.as_mut_ptr().cast();
+            let data = room.as_mut_ptr().cast();
             ffi::MPI_Imrecv(data, count, datatype, message.as_raw_mut(), &mut request);
             request
         };
-        Transfer { request, bytes }
+        Transfer { request, bytes: Inbound { words, len } }
     }
 
+    /// The message, after the request is complete.
+    fn message(mut self) -> Inbound {
+        let words = &mut self.bytes.words;
+        // SAFETY: MPI has written all bytes, since a matched message has the length that its probe
+        // has returned, and `receive` has written the bytes after them in the last word.
+        unsafe { words.set_len(self.bytes.len.div_ceil(size_of::<u128>())) };
+        self.bytes
+    }
+}
+
+impl<B> Transfer<B> {
     fn is_complete(&mut self) -> bool {
         let mut flag = 0;
         // SAFETY: the request is active. The status is ignored.
@@ -362,42 +441,43 @@ impl Transfer {
     }
 }
 
-/// Exchanges messages until the node has ended.
+/// Exchanges messages until the node has ended. Returns an order that arrived meanwhile.
 fn exchange(
     world: &SimpleCommunicator,
     node: &Arc<dyn Exchange>,
     orders: &Receiver<Order>,
     under_way: &mut UnderWay,
-) -> Result<Next, Error> {
+) -> Result<Option<Order>, Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
-    let UnderWay { sending, receiving } = under_way;
     let mut pause = Pause::new();
-    let mut next = Next::Orders;
+    let mut next = None;
     loop {
         match orders.try_recv() {
-            Ok(Order::Finish) => next = Next::Finish,
-            Ok(Order::Abort(status)) => return Ok(Next::Abort(status)),
-            Ok(Order::Agree(..) | Order::Exchange(..)) | Err(TryRecvError::Empty) => {}
+            Ok(abort @ Order::Abort(_)) => return Ok(Some(abort)),
+            // The caller waits for the answer, and gives no other order but an abort.
+            Ok(order) => next = Some(order),
+            Err(TryRecvError::Empty) => {}
             // The process fails.
-            Err(TryRecvError::Disconnected) => return Ok(Next::Abort(1)),
+            Err(TryRecvError::Disconnected) => return Ok(Some(Order::Abort(1))),
         }
         let has_ended = node.has_ended();
         let mut is_active = false;
         for to in (0..size).filter(|to| *to != rank) {
-            while let Some(bytes) = node.take(to) {
-                sending.push_back(Transfer::send(world, to, bytes));
+            while let Some(message) = node.take(to) {
+                under_way.sending.push_back(Transfer::send(world, to, message));
                 is_active = true;
             }
         }
-        sending.retain_mut(|sending| !sending.is_complete());
-        if has_ended && !is_active && sending.is_empty() && receiving.is_empty() {
+        // A test advances all messages, so that the first ones are enough.
+        while under_way.sending.front_mut().is_some_and(Transfer::is_complete) {
+            under_way.sending.pop_front();
+        }
+        if has_ended && !is_active && under_way.is_empty() {
             return Ok(next);
         }
-        is_active |= receive_all(world, receiving, |from, bytes| {
-            node.clone().receive(from, bytes).map_err(|why| Error::Message { rank, why })
-        })?;
+        is_active |= receive_all(world, node, under_way)?;
         // A large message advances only in calls of MPI.
-        if is_active || !sending.is_empty() || !receiving.is_empty() {
+        if is_active || !under_way.is_empty() {
             pause = Pause::new();
         } else if pause.is_long() {
             node.look().map_err(Error::Stalled)?;
@@ -410,29 +490,37 @@ fn exchange(
 /// sender. Returns whether there was a message.
 fn receive_all(
     world: &SimpleCommunicator,
-    receiving: &mut VecDeque<(u32, Transfer)>,
-    mut receive: impl FnMut(u32, &[u8]) -> Result<(), Error>,
+    node: &Arc<dyn Exchange>,
+    under_way: &mut UnderWay,
 ) -> Result<bool, Error> {
+    let rank = world.rank() as u32;
     let mut is_active = false;
-    let mut coming: usize = receiving.iter().map(|(_, transfer)| transfer.bytes.len()).sum();
-    while receiving.len() < RECEIVING_MAX
+    let lens = under_way.receiving.iter().map(|(_, transfer)| transfer.bytes.len);
+    let mut coming: usize = lens.sum();
+    while under_way.receiving.len() < RECEIVING_MAX
         && coming < RECEIVING_BYTES_MAX
         && let Some((message, status)) = world.any_process().immediate_matched_probe_with_tag(TAG)
     {
         let count = status.count(u8::equivalent_datatype());
         coming += count as usize;
-        receiving.push_back((status.source_rank() as u32, Transfer::receive(message, count)));
+        let of_node = node.memory(count as usize);
+        let memory = of_node.unwrap_or_else(|| under_way.memory(count as usize));
+        let transfer = Transfer::receive(message, count, memory);
+        under_way.receiving.push_back((status.source_rank() as u32, transfer));
         is_active = true;
     }
     // Senders whose first message has not arrived.
     let mut late: Vec<u32> = Vec::new();
     let mut at = 0;
-    while let Some((from, transfer)) = receiving.get_mut(at) {
+    while let Some((from, transfer)) = under_way.receiving.get_mut(at) {
         if late.contains(from) || !transfer.is_complete() {
             late.push(*from);
             at += 1;
-        } else if let Some((from, transfer)) = receiving.remove(at) {
-            receive(from, &transfer.bytes)?;
+        } else if let Some((from, transfer)) = under_way.receiving.remove(at) {
+            let mut message = transfer.message();
+            let received = node.clone().receive(from, &mut message);
+            received.map_err(|why| Error::Message { rank, why })?;
+            under_way.keep(message.words);
             is_active = true;
         }
     }

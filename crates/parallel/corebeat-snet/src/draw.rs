@@ -15,13 +15,18 @@
 //! The drawing is bounded. A long list shows its beginning, its end and the number of omitted
 //! parts; a part that is nested too deeply shows its name. (Named nets can contain each other many
 //! times, so a short program can define a net of any size.)
+//!
+//! For a run on several ranks, each box has the number of its rank, and one of [`COLOURS`] colours
+//! by this number.
 
 mod frame;
 mod leaf;
 mod pen;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::num::NonZeroU32;
 
+use crate::label::Label;
 use crate::plan::{Net, Node, ParallelPlan};
 use crate::shape::Shape;
 use frame::{feedback_piece, frame, split_piece, star_piece};
@@ -68,13 +73,29 @@ const HEAD: i32 = 24;
 /// Columns of the text in the head of a frame.
 const HEAD_COLUMNS: i32 = 60;
 
+/// Colours of boxes on ranks. Their classes are in `style.css`.
+const COLOURS: u32 = 8;
+
 /// Draws a net as SVG for light and dark backgrounds. Equal nets have equal drawings.
 pub fn svg(net: &Net) -> String {
-    let piece = Drawer { parts: PARTS_MAX }.node(&net.root, 0, ROW);
+    draw(net, None)
+}
+
+/// Draws a net as [`svg`] does, with the rank of each box in a run on this number of ranks: as a
+/// number in the box, and as a colour, which repeats after eight ranks. Filters and synchrocells
+/// have neither, because they run on the rank that holds the record.
+pub fn svg_on_ranks(net: &Net, ranks: NonZeroU32) -> String {
+    draw(net, Some(ranks))
+}
+
+fn draw(net: &Net, ranks: Option<NonZeroU32>) -> String {
+    let at = ranks.map(|_| At::Rank(0));
+    let piece = Drawer { parts: PARTS_MAX, ranks, at }.node(&net.root, 0, ROW);
     let signature =
         format!("{} -> {}", variants(&net.input), variants(&net.output)).replace("->", "→");
     let lines = wrap(&signature, 100, LINES);
-    let title = format!("net {}", cut(&net.name, HEAD_COLUMNS));
+    let on = ranks.map_or(String::new(), |ranks| format!(" on {ranks} ranks"));
+    let title = format!("net {}{on}", cut(&net.name, HEAD_COLUMNS));
 
     const MARGIN: i32 = 24;
     const LEAD: i32 = 34;
@@ -139,12 +160,51 @@ impl Piece {
     }
 }
 
+/// Rank of a part.
+#[derive(Clone)]
+enum At {
+    Rank(u32),
+    /// The value of this tag, modulo the number of ranks.
+    Tag(Label),
+}
+
+impl At {
+    /// Class of a box.
+    fn class(&self) -> String {
+        match self {
+            At::Rank(rank) => format!("box rank{}", rank % COLOURS),
+            At::Tag(_) => "box ranks".into(),
+        }
+    }
+}
+
+impl Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Rank(rank) => write!(f, "rank {rank}"),
+            At::Tag(tag) => write!(f, "rank {tag}"),
+        }
+    }
+}
+
 struct Drawer {
     /// Number of parts that may still be drawn.
     parts: usize,
+    /// Number of ranks, in a drawing for a run on ranks.
+    ranks: Option<NonZeroU32>,
+    /// Rank of the next part, in such a drawing.
+    at: Option<At>,
 }
 
 impl Drawer {
+    /// Draws the operand of a part with a place.
+    fn placed(&mut self, at: Option<At>, operand: &Node, depth: usize, room: i32) -> Piece {
+        let around = std::mem::replace(&mut self.at, at);
+        let piece = self.node(operand, depth, room);
+        self.at = around;
+        piece
+    }
+
     /// Draws a node inside `depth` frames, in about `room` pixels.
     fn node(&mut self, node: &Node, depth: usize, room: i32) -> Piece {
         let framed =
@@ -158,22 +218,28 @@ impl Drawer {
             Node::Identity => {
                 leaf("filter", "identity: passes every record on", None, &["[]".into()])
             }
-            Node::Box(plan) => box_piece(plan),
+            Node::Box(plan) => box_piece(plan, self.at.as_ref()),
             Node::Filter(plan) => filter_piece(plan),
             Node::Sync(plan) => sync_piece(plan),
             Node::Serial(nodes) => self.serial(nodes, deeper, room),
             Node::Parallel(plan) => self.parallel(plan, deeper, less),
             Node::Star(plan) => star_piece(plan, self.node(&plan.operand, deeper, less)),
-            Node::Split(plan) => split_piece(plan, self.node(&plan.operand, deeper, less)),
+            Node::Split(plan) => {
+                let at = match &self.at {
+                    Some(_) if plan.placed => Some(At::Tag(plan.tag)),
+                    around => around.clone(),
+                };
+                split_piece(plan, self.ranks, self.placed(at, &plan.operand, deeper, less))
+            }
             Node::Feedback(plan) => feedback_piece(plan, self.node(&plan.operand, deeper, less)),
             Node::Place(operand, place) => {
-                let head = format!("@ {place}");
-                frame(
-                    "place",
-                    &head,
-                    &format!("runs at place {place}"),
-                    self.node(operand, deeper, less),
-                )
+                let at = self.ranks.map(|ranks| At::Rank(*place % ranks));
+                let (on, about) = match &at {
+                    Some(at) => (format!(" ({at})"), format!("boxes run on {at}")),
+                    None => (String::new(), format!("runs at place {place}")),
+                };
+                let inside = self.placed(at, operand, deeper, less);
+                frame("place", &format!("@ {place}{on}"), &about, inside)
             }
             Node::Net(name, operand) => {
                 let head = format!("net {name}");

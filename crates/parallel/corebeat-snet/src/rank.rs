@@ -29,7 +29,9 @@
 //! - **No progress**: if every task of all ranks waits, and no message is under way, rank 0 reports
 //!   the tasks of all ranks ([`Node::look`], the module `stall`).
 //! - **Fields** of more than [`Node::eager_bytes`] remain on their rank, and records carry
-//!   references (the module `field`).
+//!   references (the module `field`). Other fields of more than 8 KiB, and the data of references,
+//!   are messages of their own before the frame that contains their form: the transport sends them
+//!   from where they are, and the memory that it receives them in becomes the field.
 
 pub(crate) mod field;
 mod frame;
@@ -37,8 +39,9 @@ mod node;
 mod stall;
 
 pub use frame::{
-    Corrupt, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record, is_release,
+    Corrupt, Outbound, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record,
+    is_release,
 };
-pub use node::{EAGER_BYTES, Node, Window};
+pub use node::{EAGER_BYTES, Node, Traffic, Window};
 pub(crate) use node::{Hop, Open, Request, Taken};
 pub(crate) use stall::Stall;

@@ -1,5 +1,7 @@
 //! Values of fields and tags.
 
+pub(crate) mod spare;
+
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -155,8 +157,8 @@ pub struct Array(Elements);
 enum Elements {
     /// Inline elements, so that short texts need no second allocation.
     Few { element: Element, len: u8, words: [UnsafeCell<u64>; FEW_BYTES / 8] },
-    /// Aligned for the largest element.
-    Many { element: Element, len: usize, words: Box<[UnsafeCell<u128>]> },
+    /// Aligned for the largest element. `is_spare` if the memory is kept after the drop.
+    Many { element: Element, is_spare: bool, len: usize, words: Box<[UnsafeCell<u128>]> },
 }
 
 /// With the overhead of `Arc` and the allocator, a short array fills a cache line.
@@ -178,7 +180,7 @@ impl Array {
         let words: Box<[u128]> = vec![0; bytes.div_ceil(16)].into();
         // SAFETY: a cell has the memory layout of its content.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
-        Array(Elements::Many { element, len, words })
+        Array(Elements::Many { element, is_spare: false, len, words })
     }
 
     /// Creates an array of the elements in these bytes.
@@ -202,7 +204,24 @@ impl Array {
             last[..rest.len()].copy_from_slice(rest);
             words.push(UnsafeCell::new(u128::from_ne_bytes(last)));
         }
-        Array(Elements::Many { element, len, words: words.into() })
+        Array(Elements::Many { element, is_spare: false, len, words: words.into() })
+    }
+
+    /// Creates an array of the elements in these words, without a copy of a long one. The memory of
+    /// a large one is kept for further messages of other ranks (the module `spare`). Returns `None`
+    /// if this number of elements does not need this number of words.
+    pub(crate) fn from_words(element: Element, len: usize, words: Vec<u128>) -> Option<Array> {
+        let bytes = element.size().checked_mul(len)?;
+        if words.len() != bytes.div_ceil(16) {
+            return None;
+        }
+        let words = words.into_boxed_slice();
+        // SAFETY: a cell has the memory layout of its content.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
+        let many =
+            Array(Elements::Many { element, is_spare: bytes >= spare::BYTES_MIN, len, words });
+        let is_few = Self::is_few(element, bytes);
+        Some(if is_few { Array::from_bytes(element, many.bytes()) } else { many })
     }
 
     /// Whether this number of bytes is stored inline. A `long double` needs a larger alignment.
@@ -257,6 +276,18 @@ impl Array {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the same as in `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len() * self.element().size()) }
+    }
+}
+
+/// Keeps the memory of a field that came from another rank.
+impl Drop for Array {
+    #[inline]
+    fn drop(&mut self) {
+        if let Elements::Many { is_spare: true, words, .. } = &mut self.0 {
+            let words = Box::into_raw(std::mem::take(words)) as *mut [u128];
+            // SAFETY: a cell has the memory layout of its content, and nothing else refers to it.
+            spare::keep(unsafe { Box::from_raw(words) });
+        }
     }
 }
 
@@ -481,6 +512,16 @@ mod tests {
                         .all(|(i, b)| *b == if i < bytes.len() / 2 { 9 } else { 7 })
                 );
                 assert_eq!(Array::zeroed(element, len).bytes(), vec![0; bytes.len()]);
+                let words = bytes.chunks(16).map(|chunk| {
+                    let mut word = [0; 16];
+                    word[..chunk.len()].copy_from_slice(chunk);
+                    u128::from_ne_bytes(word)
+                });
+                let words: Vec<u128> = words.collect();
+                let more = [&words[..], &[0]].concat();
+                assert!(Array::from_words(element, len, more).is_none());
+                let array = Array::from_words(element, len, words).unwrap();
+                assert_eq!((array.len(), array.bytes()), (len, &bytes[..]));
             }
         }
     }

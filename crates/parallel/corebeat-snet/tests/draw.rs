@@ -210,6 +210,61 @@ fn drawing_names_every_part() {
     }
 }
 
+/// Names of the boxes, each with its class and the line of its rank.
+fn ranks_of(svg: &str) -> Vec<(String, String, String)> {
+    let document = Document::parse(svg).unwrap();
+    let groups = document.descendants().filter(|n| n.has_tag_name("g"));
+    let class = |n: Xml| n.attribute("class").unwrap_or_default().to_owned();
+    let boxes = groups.filter(|n| class(*n).split(' ').any(|class| class == "box"));
+    boxes
+        .map(|n| {
+            let texts = n.children().filter(|n| n.has_tag_name("text"));
+            let texts: Vec<String> = texts.filter_map(|n| n.text().map(str::to_owned)).collect();
+            (texts[0].clone(), class(n), texts.last().cloned().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn drawing_for_ranks_has_the_rank_of_each_box_as_colour_and_text() {
+    let plain = |name: &str| a_box(name, "A", &["A"]);
+    let place = |node: Node, at: u32| Node::Place(Arc::new(node), at);
+    let placed_split = split(false, true, Node::Serial(vec![plain("by"), filter("[]")]), "<T>");
+    let root = Node::Serial(vec![
+        plain("first"),
+        place(Node::Serial(vec![plain("six"), place(plain("inner"), 9), placed_split]), 6),
+        split(false, false, place(plain("one"), 1), "<U>"),
+        place(filter("[{A} -> {A}]"), 2),
+        plain("last"),
+    ]);
+    let net = net(root);
+    let svg = draw::svg_on_ranks(&net, 4.try_into().unwrap());
+    assert_sound(&svg);
+    let expected = [
+        ("first", "box rank0", "rank 0"),
+        ("six", "box rank2", "rank 2"),
+        ("inner", "box rank1", "rank 1"),
+        ("by", "box ranks", "rank <T>"),
+        ("one", "box rank1", "rank 1"),
+        ("last", "box rank0", "rank 0"),
+    ];
+    assert_eq!(ranks_of(&svg), expected.map(|(a, b, c)| (a.into(), b.into(), c.into())));
+    let texts = texts(&svg);
+    for head in ["net main on 4 ranks", "@ 6 (rank 2)", "@ 9 (rank 1)", "@ 2 (rank 2)"] {
+        assert!(texts.iter().any(|t| t == head), "{head} is not in {texts:?}");
+    }
+    // After the colours are used up, the number still differs.
+    let many = draw::svg_on_ranks(&net, 1000.try_into().unwrap());
+    let six = ("six".to_owned(), "box rank6".to_owned(), "rank 6".to_owned());
+    let inner = ("inner".to_owned(), "box rank1".to_owned(), "rank 9".to_owned());
+    assert_eq!(ranks_of(&many)[1..3], [six, inner]);
+    // Without ranks, boxes have neither.
+    assert!(ranks_of(&draw::svg(&net)).iter().all(|(_, class, _)| class == "box"));
+    for class in 0..8 {
+        assert!(svg.contains(&format!(".rank{class} > rect {{")), "no colour of rank {class}");
+    }
+}
+
 #[test]
 fn drawing_is_deterministic() {
     assert_eq!(draw::svg(&net(all())), draw::svg(&net(all())));
@@ -314,6 +369,8 @@ proptest! {
 
     #[test]
     fn drawing_of_any_net_has_no_overlap(root in any_node()) {
-        assert_sound(&draw::svg(&net(root)));
+        let net = net(root);
+        assert_sound(&draw::svg(&net));
+        assert_sound(&draw::svg_on_ranks(&net, 3.try_into().unwrap()));
     }
 }

@@ -20,7 +20,7 @@ use corebeat_snet::body::BoxBody;
 use corebeat_snet::plan::{
     Branch, FeedbackPlan, Net, Node as Part, ParallelPlan, SplitPlan, StarPlan,
 };
-use corebeat_snet::rank::{self, Node, Window};
+use corebeat_snet::rank::{self, Node, Outbound, Window};
 use corebeat_snet::{Fault, Network, NetworkOptions, OnFault, Record, Running};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -35,6 +35,8 @@ struct Ranks {
     window: Window,
     /// Largest field that moves with its record.
     eager_bytes: usize,
+    /// Largest field whose elements are no message of their own.
+    apart_bytes: usize,
     /// Capacity of a stream within a rank.
     capacity: usize,
     /// Records that are read before the output is dropped.
@@ -69,25 +71,33 @@ enum Effect {
     Number(fn(u64) -> u64),
 }
 
+/// Messages under way between two ranks. A frame or a field.
+type Queue = VecDeque<Outbound>;
+
 impl Effect {
     /// Adds the message, with the defect, to those under way. Returns whether it has the defect.
-    fn add(self, mut frame: Vec<u8>, queue: &mut VecDeque<Vec<u8>>) -> bool {
+    fn add(self, mut frame: Vec<u8>, queue: &mut Queue) -> bool {
         match self {
             Effect::Copies(copies) => {
-                (0..copies).for_each(|_| queue.push_back(frame.clone()));
+                (0..copies).for_each(|_| queue.push_back(Outbound::Frames(frame.clone())));
                 true
             }
             Effect::Early => {
-                let is_same = |before: &Vec<u8>| before[5..13] == frame[5..13];
-                let at = queue.iter().rposition(|b| rank::is_record(b) && is_same(b));
-                queue.insert(at.unwrap_or(queue.len()), frame);
+                let is_before = |message: &Outbound| match message {
+                    Outbound::Frames(before) => {
+                        rank::is_record(before) && before[5..13] == frame[5..13]
+                    }
+                    Outbound::Field(_) => false,
+                };
+                let at = queue.iter().rposition(is_before);
+                queue.insert(at.unwrap_or(queue.len()), Outbound::Frames(frame));
                 at.is_some()
             }
             Effect::Number(change) => {
                 let number = 13..21;
                 let before = u64::from_le_bytes(frame[number.clone()].try_into().unwrap());
                 frame[number].copy_from_slice(&change(before).to_le_bytes());
-                queue.push_back(frame);
+                queue.push_back(Outbound::Frames(frame));
                 change(before) != before
             }
         }
@@ -122,6 +132,18 @@ struct Counts {
     /// Requests for the data of a field, and releases of a field whose data has not moved.
     fetches: usize,
     releases: usize,
+    /// Fields whose elements were a message of their own.
+    fields: usize,
+}
+
+/// The bytes in memory that is aligned.
+fn words(bytes: &[u8]) -> Vec<u128> {
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 16];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u128::from_ne_bytes(word)
+    };
+    bytes.chunks(16).map(word).collect()
 }
 
 /// Passes messages between ranks until all have ended. `bell` waits for messages, and returns
@@ -133,13 +155,18 @@ fn transport(
     plant: Option<Plant>,
 ) -> Result<Counts, String> {
     let count = nodes.len();
-    let mut under_way: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); count * count];
+    let mut under_way: Vec<Queue> = vec![Queue::new(); count * count];
     let mut has_ended = vec![false; count * count];
     let (mut counts, mut selected, mut looks) = (Counts::default(), 0, 0);
     loop {
         for (pair, queue) in under_way.iter_mut().enumerate() {
             let (from, to) = (pair / count, pair % count);
-            while let Some(bytes) = nodes[from].take(to as u32) {
+            while let Some(message) = nodes[from].take(to as u32) {
+                let Outbound::Frames(bytes) = message else {
+                    counts.fields += 1;
+                    queue.push_back(message);
+                    continue;
+                };
                 for frame in rank::frames(&bytes) {
                     if std::mem::replace(&mut has_ended[pair], rank::is_last(&frame)) {
                         return Err(format!("rank {from} sends after its last message"));
@@ -158,7 +185,7 @@ fn transport(
                         selected += 1;
                     }
                     match effect {
-                        None => queue.push_back(frame),
+                        None => queue.push_back(Outbound::Frames(frame)),
                         Some(effect) => {
                             counts.planted += usize::from(effect.add(frame, queue));
                         }
@@ -186,12 +213,19 @@ fn transport(
             continue;
         }
         let pair = full[random.usize(..full.len())];
-        let count_of = random.usize(1..=under_way[pair].len().min(4));
-        let bytes: Vec<u8> = under_way[pair].drain(..count_of).flatten().collect();
+        // Frames may arrive together.
+        let is_frame = |message: &&Outbound| matches!(message, Outbound::Frames(_));
+        let most = under_way[pair].iter().take_while(is_frame).count().clamp(1, 4);
+        let count_of = random.usize(1..=most);
+        let messages = under_way[pair].drain(..count_of);
+        let bytes = messages.fold(Vec::new(), |bytes, message| [&bytes, message.as_ref()].concat());
         counts.messages += count_of;
-        nodes[pair % count]
-            .receive((pair / count) as u32, &bytes)
-            .map_err(|why| why.to_string())?;
+        let (from, node) = ((pair / count) as u32, &nodes[pair % count]);
+        let received = match random.bool() {
+            true => node.receive(from, &bytes),
+            false => node.receive_words(from, &mut words(&bytes), bytes.len()),
+        };
+        received.map_err(|why| why.to_string())?;
         (0..random.usize(..3)).for_each(|_| yield_now());
     }
 }
@@ -217,7 +251,9 @@ fn run(
             let ring = move || {
                 let _ = bell.lock().unwrap().try_write(());
             };
-            Node::new((rank, ranks.count), ranks.window, ranks.eager_bytes, false, ring)
+            let node = Node::new((rank, ranks.count), ranks.window, ranks.eager_bytes, false, ring);
+            node.set_apart_bytes(ranks.apart_bytes);
+            node
         };
         let nodes: Vec<Arc<Node>> = (0..ranks.count).map(node).collect();
         let served = nodes.clone();
@@ -350,12 +386,14 @@ fn compare(test: &str, mut try_case: impl FnMut(u64) -> Result<(), String>) {
 fn ranks() -> impl Strategy<Value = Ranks> {
     let window = prop_oneof![Just(1u32), Just(2), Just(3), Just(64)];
     let eager_bytes = prop_oneof![Just(0usize), Just(3), Just(rank::EAGER_BYTES)];
+    let apart_bytes = prop_oneof![Just(0usize), Just(8 << 10)];
     let capacity = prop_oneof![Just(1usize), Just(64)];
-    (1..=5u32, window, eager_bytes, capacity, any::<u64>()).prop_map(
-        |(count, messages, eager_bytes, capacity, seed)| Ranks {
+    (1..=5u32, window, eager_bytes, apart_bytes, capacity, any::<u64>()).prop_map(
+        |(count, messages, eager_bytes, apart_bytes, capacity, seed)| Ranks {
             count,
             window: Window { messages, bytes: WINDOW_BYTES[seed as usize % WINDOW_BYTES.len()] },
             eager_bytes,
+            apart_bytes,
             capacity,
             taken: usize::MAX,
             on_fault: OnFault::Continue,
@@ -403,16 +441,18 @@ fn try_case_of(
 }
 
 fn try_cases(test: &str, class: Class) {
-    let (mut messages, mut fetches, mut releases) = (0, 0, 0);
+    let (mut messages, mut fetches, mut releases, mut fields) = (0, 0, 0, 0);
     compare(test, |seed| {
         let counts = try_case(class, seed, None)?;
         messages += counts.messages;
         fetches += counts.fetches;
         releases += counts.releases;
+        fields += counts.fields;
         Ok(())
     });
     if std::env::var_os(SEED).is_none() {
         assert!(messages > 1000, "only {messages} messages between ranks");
+        assert!(fields > 50, "only {fields} fields were messages of their own");
         assert!(fetches > 50, "only {fetches} fields were read on another rank");
         assert!(releases > 20, "only {releases} fields were released on another rank");
     }

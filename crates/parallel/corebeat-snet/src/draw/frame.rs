@@ -1,5 +1,7 @@
 //! Drawings of nets, stars, splits and feedback: frames around a piece.
 
+use std::num::NonZeroU32;
+
 use super::pen::{Font, Ink, POINT, cut};
 use super::{HEAD, HEAD_COLUMNS, PAD, Piece, hint, joined};
 use crate::plan::{FeedbackPlan, SplitPlan, StarPlan};
@@ -87,7 +89,7 @@ pub(super) fn star_piece(plan: &StarPlan, inside: Piece) -> Piece {
 }
 
 /// Draws `operand ! <T>`: the operand as the first of several cards.
-pub(super) fn split_piece(plan: &SplitPlan, inside: Piece) -> Piece {
+pub(super) fn split_piece(plan: &SplitPlan, ranks: Option<NonZeroU32>, inside: Piece) -> Piece {
     const POINT_X: i32 = 20;
     const CARD: i32 = 46;
     const OFFSET: i32 = 10; // visible width of the other cards
@@ -99,7 +101,11 @@ pub(super) fn split_piece(plan: &SplitPlan, inside: Piece) -> Piece {
     } else {
         ""
     };
-    let place = if plan.placed { "; the value selects the worker" } else { "" };
+    let place = match ranks {
+        _ if !plan.placed => "",
+        Some(_) => "; the value, modulo the number of ranks, selects the rank",
+        None => "; the value selects the worker",
+    };
     let about = format!("{head}\none replica for each value of {}{place}{order}", plan.tag);
     let (card_width, card_height) = (inside.width + 2 * PAD, inside.height + 2 * PAD);
     let width = (CARD + card_width + OFFSET + 46).max(head_width("split", &head));

@@ -1,7 +1,7 @@
 //! Drawings of boxes, filters and synchrocells.
 
 use super::pen::{Font, Ink, cut, one_line, wrap};
-use super::{COLUMNS, LINES, PAD, Piece, hint, joined};
+use super::{At, COLUMNS, LINES, PAD, Piece, hint, joined};
 use crate::label::Label;
 use crate::plan::{BoxPlan, FilterPlan, Node, SyncPlan};
 
@@ -29,7 +29,8 @@ pub(super) fn leaf(class: &str, hint: &str, name: Option<&str>, lines: &[String]
     Piece { width, height, enter: height / 2, leave: height / 2, tip: true, svg: ink.0 }
 }
 
-pub(super) fn box_piece(plan: &BoxPlan) -> Piece {
+/// Draws a box, with its rank if it runs on ranks.
+pub(super) fn box_piece(plan: &BoxPlan, at: Option<&At>) -> Piece {
     let list = |labels: &mut dyn Iterator<Item = String>| {
         format!("({})", labels.collect::<Vec<_>>().join(", "))
     };
@@ -57,7 +58,9 @@ pub(super) fn box_piece(plan: &BoxPlan) -> Piece {
         .body
         .as_ref()
         .map_or(String::new(), |b| format!("\ncode in the program, in {}", b.language.text));
-    leaf("box", &hint(&format!("box {plan}{body}")), Some(&cut(&plan.name, COLUMNS)), &lines)
+    lines.extend(at.map(|at| cut(&at.to_string(), COLUMNS)));
+    let class = at.map_or("box".into(), At::class);
+    leaf(&class, &hint(&format!("box {plan}{body}")), Some(&cut(&plan.name, COLUMNS)), &lines)
 }
 
 pub(super) fn filter_piece(plan: &FilterPlan) -> Piece {

@@ -4,7 +4,9 @@
 //! ranks of a run have the same byte order (see the comparison of programs before a run), so the
 //! elements of fields are copied.
 
-use crate::value::{Element, Scalar, Value};
+use std::sync::Arc;
+
+use crate::value::{Array, Element, Scalar, Value};
 
 /// Largest frame in bytes, and so nearly the largest field that can move between ranks.
 pub(crate) const FRAME_MAX: usize = 1 << 30;
@@ -54,14 +56,16 @@ pub(crate) enum Kind {
     Explain,
     /// Tasks that wait: text.
     Waits,
+    /// The next messages are the elements of fields, and no frames: number of fields.
+    Fields,
 }
 
 impl Kind {
-    const ALL: [Kind; 19] = {
+    const ALL: [Kind; 20] = {
         use Kind::*;
         [
             Shape, Open, Record, Mark, Close, Credit, Fault, Room, Fetch, Data, Release, Abandon,
-            Finish, Finished, Last, Probe, Idle, Explain, Waits,
+            Finish, Finished, Last, Probe, Idle, Explain, Waits, Fields,
         ]
     };
 
@@ -82,8 +86,26 @@ pub struct Corrupt {
     pub what: &'static str,
 }
 
-/// Splits the bytes of [`Node::take`](super::Node::take) into messages that can be delivered one by
-/// one. For tests of the protocol.
+/// A message to another rank.
+#[derive(Clone)]
+pub enum Outbound {
+    /// Frames, which may be divided.
+    Frames(Vec<u8>),
+    /// The elements of a field, which MPI sends from where they are.
+    Field(Arc<Array>),
+}
+
+impl AsRef<[u8]> for Outbound {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Outbound::Frames(bytes) => bytes,
+            Outbound::Field(array) => array.bytes(),
+        }
+    }
+}
+
+/// Splits the frames of [`Node::take`](super::Node::take) into messages that can be delivered one
+/// by one. For tests of the protocol.
 #[doc(hidden)]
 pub fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
@@ -193,6 +215,11 @@ impl<'a> Write<'a> {
         };
     }
 
+    /// Writes the form of an array whose elements are a message of their own.
+    pub(crate) fn apart(&mut self, array: &Array) {
+        self.u8(APART).u8(array.element() as u8).u32(array.len() as u32);
+    }
+
     /// Writes a reference to a field.
     pub(crate) fn reference(&mut self, reference: Reference) {
         self.u8(REFERENCE).u32(reference.owner).u64(reference.field).u64(reference.weight);
@@ -210,6 +237,7 @@ const TAG: u8 = 0;
 const SCALAR: u8 = 1;
 const ARRAY: u8 = 2;
 const REFERENCE: u8 = 3;
+const APART: u8 = 4;
 
 /// Reference to a field on another rank, with its share of the field's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +251,8 @@ pub(crate) struct Reference {
 pub(crate) enum Read {
     Value(Value),
     Reference(Reference),
+    /// Array of this number of elements, which were a message of their own.
+    Apart(Element, usize),
 }
 
 /// Reads the frames of a message.
@@ -303,14 +333,15 @@ impl<'a> Bytes<'a> {
             ARRAY => {
                 let (element, len) = (self.element()?, self.u32()?);
                 let bytes = self.slice(len as usize * element.size())?;
-                let array = crate::value::Array::from_bytes(element, bytes);
-                Read::Value(Value::Array(std::sync::Arc::new(array)))
+                let array = Array::from_bytes(element, bytes);
+                Read::Value(Value::Array(Arc::new(array)))
             }
             REFERENCE => Read::Reference(Reference {
                 owner: self.u32()?,
                 field: self.u64()?,
                 weight: self.u64()?,
             }),
+            APART => Read::Apart(self.element()?, self.u32()? as usize),
             _ => return Err(self.corrupt("a value has an unknown form")),
         })
     }
@@ -346,6 +377,7 @@ mod tests {
         values.iter().for_each(|value| write.value(value));
         let reference = Reference { owner: 3, field: 1 << 40, weight: 9 };
         write.reference(reference);
+        write.apart(&Array::zeroed(Element::Short, 70_000));
         write.end();
         let (kind, mut content) = Bytes { bytes: &bytes, from: 0 }.frame().unwrap().unwrap();
         assert_eq!(kind, Kind::Record);
@@ -353,6 +385,7 @@ mod tests {
             assert!(matches!(content.value(), Ok(Read::Value(read)) if read == value));
         }
         assert!(matches!(content.value(), Ok(Read::Reference(read)) if read == reference));
+        assert!(matches!(content.value(), Ok(Read::Apart(Element::Short, 70_000))));
         assert!(content.bytes.is_empty());
         for end in 1..bytes.len() {
             assert!(read(&bytes[..end]).is_err(), "{end} bytes");
@@ -366,7 +399,7 @@ mod tests {
         let mut frames = 0;
         for _ in 0..20_000 {
             let mut content: Vec<u8> = (0..random.usize(1..40)).map(|_| random.u8(..5)).collect();
-            content[0] = random.u8(1..20);
+            content[0] = random.u8(1..21);
             let mut bytes = (content.len() as u32).to_le_bytes().to_vec();
             bytes.extend(content);
             frames += read(&bytes).map_or(0, |kinds| kinds.len());
