@@ -487,6 +487,8 @@ fn build(
     let mut command = Command::new(cargo());
     command
         .args(["build", "--release", "--package", program.package, "--bin", program.binary])
+        // The libraries have the features that they have in the analysis and in the profile.
+        .args(program.libraries.iter().flat_map(|library| ["--package", library]))
         .args(program.features)
         .current_dir(&sources.root)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
