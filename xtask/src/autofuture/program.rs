@@ -22,7 +22,7 @@ use crate::step::run_cargo;
 use crate::tool::output;
 use crate::workspace::{Workspace, cargo};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -191,6 +191,8 @@ struct Row {
     promises: Vec<&'static str>,
     /// The tests of the program and its libraries, and how they are after the rewrite.
     tests: String,
+    /// The most frequent reason.
+    frequent: String,
     /// The rejected place with the greatest share of time, with its reason.
     hottest: String,
     outputs: String,
@@ -224,10 +226,10 @@ pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
         "{seeds} seeds; speeds are medians of {ROUNDS} rounds of interleaved runs (least to most)\n"
     );
     println!(
-        "| program | what | candidates | promised | rejected | hottest rejection | tests | outputs | \
-         s | 1 thread | 2 threads |"
+        "| program | what | candidates | promised | rejected | most frequent reason | \
+         hottest rejection | tests | outputs | s | 1 thread | 2 threads |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut changed = Vec::new();
     for program in PROGRAMS.iter().filter(|p| names.is_empty() || names.contains(&p.package)) {
         let row = evaluate(&place, program, seeds);
@@ -236,7 +238,7 @@ pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
         }
         let cells = match row {
             Ok(row) => cells(&row),
-            Err(why) => format!(" {} | | | | | | | | |", cell(why.trim())),
+            Err(why) => format!(" {} | | | | | | | | | |", cell(why.trim())),
         };
         println!("| {} {} | {} |{cells}", program.package, program.version, program.what);
     }
@@ -257,13 +259,14 @@ fn cells(row: &Row) -> String {
         row.exact.to_string(),
         promises,
         row.rejected.to_string(),
+        cell(&row.frequent),
         cell(&row.hottest),
         cell(&row.tests),
         row.outputs.clone(),
         seconds,
     ];
     cells.extend(row.speeds.iter().map(Spread::to_string));
-    cells.resize(9, String::new());
+    cells.resize(10, String::new());
     format!(" {} |", cells.join(" | "))
 }
 
@@ -289,8 +292,11 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
     let assumed: Vec<&str> = row.promises.iter().flat_map(|name| ["--assume", name]).collect();
     let ranked = list(place, program, &sources.root, &assumed, Some(&timed))?;
     let file = place.folder.join(format!("{}.list", program.package));
-    std::fs::write(&file, &ranked).map_err(|e| format!("{}: {e}", file.display()))?;
-    row.hottest = hottest(&ranked);
+    // What the program prints comes before its profile.
+    let ranked = &ranked[ranked.find(SHARE).map_or(0, |at| line_start(&ranked, at))..];
+    std::fs::write(&file, ranked).map_err(|e| format!("{}: {e}", file.display()))?;
+    row.frequent = frequent(ranked);
+    row.hottest = hottest(ranked);
     // Tests that do not compile, or do not pass before, are no reason to leave the program out.
     let tests_before = steady(|| tests(place, program, &sources, None));
     row.tests = tests_before.as_ref().map_or_else(String::clone, |results| super::summary(results));
@@ -549,13 +555,38 @@ fn candidates(list: &str) -> (usize, usize) {
     counts.unwrap_or_default()
 }
 
+/// Text between what is rejected and the reason.
+const STAY: &str = " stay sequential: ";
+/// Text of the lines of a profile.
+const SHARE: &str = " % of the time of ";
+
+/// Where the line of this place begins.
+fn line_start(text: &str, place: usize) -> usize {
+    text[..place].rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// The most frequent reason of the rejections of a list, with its number. Code in a reason is left
+/// out.
+fn frequent(list: &str) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for line in list.lines().filter(|line| line.starts_with("note: rejected [")) {
+        let Some((_, reason)) = line.split_once(STAY) else { continue };
+        let parts = reason.split('`').enumerate();
+        let parts: Vec<&str> =
+            parts.map(|(number, part)| if number % 2 == 1 { ".." } else { part }).collect();
+        *counts.entry(parts.join("`")).or_default() += 1;
+    }
+    let most = counts.iter().max_by_key(|(_, count)| **count);
+    most.map_or(String::new(), |(reason, count)| format!("{count}: {reason}"))
+}
+
 /// The first rejection of a list that is ordered by shares of the time.
 fn hottest(list: &str) -> String {
     let lines: Vec<&str> = list.lines().collect();
     let found = lines.windows(2).find_map(|pair| {
-        let (share, _) = pair[0].split_once(" % of the time of ")?;
+        let (share, _) = pair[0].split_once(SHARE)?;
         let (name, rest) = pair[1].strip_prefix("note: rejected [")?.split_once("]: ")?;
-        let (_, reason) = rest.split_once(" stay sequential: ")?;
+        let (_, reason) = rest.split_once(STAY)?;
         (share.parse::<f64>().ok()? >= 1.0).then(|| format!("{share} %, {name}: {reason}"))
     });
     found.unwrap_or_else(|| "none with 1 % of the time".into())
@@ -714,6 +745,8 @@ mod tests {
                     1 candidates, 12 rejected\n";
         assert_eq!(candidates(list), (1, 12));
         assert_eq!(cell(&hottest(list)), "45.5 %, loop: `x\\|y`");
+        assert_eq!(frequent(list), "1: `..`");
+        assert_eq!(line_start(list, list.find("45.5").unwrap() + 3), list.find("45.5").unwrap());
         let cold = list.replace("45.5", "0.5");
         assert_eq!(hottest(&cold), "none with 1 % of the time");
     }
