@@ -298,7 +298,11 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
     row.frequent = frequent(ranked);
     row.hottest = hottest(ranked);
     // Tests that do not compile, or do not pass before, are no reason to leave the program out.
-    let tests_before = steady(|| tests(place, program, &sources, None));
+    let planned = list(place, program, &sources.root, &assumed, None)?;
+    let tests_before = match candidates(&planned).0 {
+        0 => Err("not run".into()),
+        _ => steady(|| tests(place, program, &sources, None)),
+    };
     row.tests = tests_before.as_ref().map_or_else(String::clone, |results| super::summary(results));
     let apply = [&["--apply", "--allow-dirty"], &assumed[..]].concat();
     (row.candidates, row.rejected) =
