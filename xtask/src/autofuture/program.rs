@@ -292,7 +292,7 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
     let assumed: Vec<&str> = row.promises.iter().flat_map(|name| ["--assume", name]).collect();
     let ranked = list(place, program, &sources.root, &assumed, Some(&timed))?;
     let file = place.folder.join(format!("{}.list", program.package));
-    // What the program prints comes before its profile.
+    // The output of the program comes before its profile.
     let ranked = &ranked[ranked.find(SHARE).map_or(0, |at| line_start(&ranked, at))..];
     std::fs::write(&file, ranked).map_err(|e| format!("{}: {e}", file.display()))?;
     row.frequent = frequent(ranked);
