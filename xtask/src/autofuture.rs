@@ -40,7 +40,7 @@ const CRATES: [(&str, &str, &str); 16] = [
 const SEEDS: u64 = 3;
 
 /// Longest time of one command.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Evaluates all crates, or those with these names.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
@@ -231,16 +231,22 @@ fn limited_with(command: &mut Command, input: Stdio) -> Result<(bool, String), S
     }
     let output =
         limited.stdin(input).output().map_err(|e| format!("timeout could not be started: {e}"))?;
+    // The status of timeout for a command that it ended.
+    if output.status.code() == Some(124) {
+        let name = command.get_program().display();
+        return Err(format!("{name} does not end in {} s", LIMIT.as_secs()));
+    }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     Ok((output.status.success(), format!("{text}{errors}")))
 }
 
-/// The result of each test, sorted.
+/// The result of each test that is not ignored, sorted.
 fn results((_, text): (bool, String)) -> Result<Vec<String>, String> {
     let mut results: Vec<String> = text
         .lines()
         .filter(|line| line.starts_with("test ") && line.contains(" ... "))
+        .filter(|line| !line.contains(" ... ignored"))
         .map(String::from)
         .collect();
     results.sort();
@@ -256,5 +262,20 @@ fn summary(results: &[String]) -> String {
     match results.len() - passed {
         0 => format!("{passed} pass"),
         other => format!("{passed} pass, {other} do not"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_those_of_the_tests_that_ran() {
+        let text = "running 3 tests\ntest b ... ok\ntest a ... FAILED\ntest c ... ignored, slow\n";
+        let found = results((false, text.into())).unwrap();
+        assert_eq!(found, ["test a ... FAILED", "test b ... ok"]);
+        assert_eq!(summary(&found), "1 pass, 1 do not");
+        let error = results((false, "error[E0308]: mismatched types\n".into())).unwrap_err();
+        assert_eq!(error, "its tests do not compile: error[E0308]: mismatched types");
     }
 }

@@ -1,11 +1,14 @@
 //! `cargo xtask autofuture --programs`: rewrites programs of other people, and compares their
 //! outputs and times before and after.
 //!
-//! For each program: its sources and those of its own libraries from the registry, a build, the
-//! list of candidates with the share of time of each place, the rewrite, and another build. Both
-//! programs run with equal inputs, which seeds determine: on 1, 2 and 8 threads, and with an order
-//! of the closures that is drawn from the seed. Standard output, the file that the program writes,
-//! and the exit status must be equal, byte by byte. Prints one row of a table for each program.
+//! For each program: its sources and those of its own libraries from the registry, a build, their
+//! tests, the list of candidates with the share of time of each place, the rewrite, and another
+//! build. The tests run again, on the default number of threads and with orders of the closures
+//! that are drawn from seeds, and must have the same results. Both programs run with equal inputs,
+//! which seeds determine: on 1, 2 and 8 threads, and with an order of the closures that is drawn
+//! from the seed. Standard output, the file that the program writes, and the exit status must be
+//! equal, byte by byte. Prints one row of a table for each program, and writes the list of its
+//! candidates and rejections to `target/autofuture-evaluation/programs/NAME.list`.
 //!
 //! A library is rewritten under the promises of `cargo autofuture --assume` only if no source file
 //! of the program and of its dependencies contains a word by which a promise could be broken
@@ -19,7 +22,7 @@ use crate::step::run_cargo;
 use crate::tool::output;
 use crate::workspace::{Workspace, cargo};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -69,7 +72,7 @@ const PROGRAMS: [Program; 13] = [
         )
     },
     Program {
-        features: &["--no-default-features"],
+        // Without its feature of threads, dssim-core 3.5.1 does not compile.
         libraries: &["dssim-core"],
         ..program(
             ["dssim", "3.5.1", "image comparison", "dssim"],
@@ -164,6 +167,8 @@ const ROUNDS: usize = 7;
 const THREADS: [&str; 3] = ["1", "2", "8"];
 /// Longest time of one run of a program, in seconds.
 const RUN_S: &str = "120";
+/// Most seeds of the schedules of the rewritten tests.
+const TESTED: u64 = 3;
 /// Seeds without an option.
 pub(crate) const SEEDS: u64 = 3;
 
@@ -184,6 +189,10 @@ struct Row {
     candidates: usize,
     rejected: usize,
     promises: Vec<&'static str>,
+    /// The tests of the program and its libraries, and how they are after the rewrite.
+    tests: String,
+    /// The most frequent reason.
+    frequent: String,
     /// The rejected place with the greatest share of time, with its reason.
     hottest: String,
     outputs: String,
@@ -217,10 +226,10 @@ pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
         "{seeds} seeds; speeds are medians of {ROUNDS} rounds of interleaved runs (least to most)\n"
     );
     println!(
-        "| program | what | candidates | promised | rejected | hottest rejection | outputs | s | \
-         1 thread | 2 threads |"
+        "| program | what | candidates | promised | rejected | most frequent reason | \
+         hottest rejection | tests | outputs | s | 1 thread | 2 threads |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut changed = Vec::new();
     for program in PROGRAMS.iter().filter(|p| names.is_empty() || names.contains(&p.package)) {
         let row = evaluate(&place, program, seeds);
@@ -229,7 +238,7 @@ pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
         }
         let cells = match row {
             Ok(row) => cells(&row),
-            Err(why) => format!(" {} | | | | | | | |", cell(why.trim())),
+            Err(why) => format!(" {} | | | | | | | | | |", cell(why.trim())),
         };
         println!("| {} {} | {} |{cells}", program.package, program.version, program.what);
     }
@@ -250,12 +259,14 @@ fn cells(row: &Row) -> String {
         row.exact.to_string(),
         promises,
         row.rejected.to_string(),
+        cell(&row.frequent),
         cell(&row.hottest),
+        cell(&row.tests),
         row.outputs.clone(),
         seconds,
     ];
     cells.extend(row.speeds.iter().map(Spread::to_string));
-    cells.resize(8, String::new());
+    cells.resize(10, String::new());
     format!(" {} |", cells.join(" | "))
 }
 
@@ -280,7 +291,19 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
     row.promises = sources.promises.clone();
     let assumed: Vec<&str> = row.promises.iter().flat_map(|name| ["--assume", name]).collect();
     let ranked = list(place, program, &sources.root, &assumed, Some(&timed))?;
-    row.hottest = hottest(&ranked);
+    let file = place.folder.join(format!("{}.list", program.package));
+    // The output of the program comes before its profile.
+    let ranked = &ranked[ranked.find(SHARE).map_or(0, |at| line_start(&ranked, at))..];
+    std::fs::write(&file, ranked).map_err(|e| format!("{}: {e}", file.display()))?;
+    row.frequent = frequent(ranked);
+    row.hottest = hottest(ranked);
+    // Tests that do not compile, or do not pass before, are no reason to leave the program out.
+    let planned = list(place, program, &sources.root, &assumed, None)?;
+    let tests_before = match candidates(&planned).0 {
+        0 => Err("not run".into()),
+        _ => steady(|| tests(place, program, &sources, None)),
+    };
+    row.tests = tests_before.as_ref().map_or_else(String::clone, |results| super::summary(results));
     let apply = [&["--apply", "--allow-dirty"], &assumed[..]].concat();
     (row.candidates, row.rejected) =
         candidates(&list(place, program, &sources.root, &apply, None)?);
@@ -289,6 +312,20 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
         return Ok(row);
     }
     let after = build(place, program, &sources, "after")?;
+    if let Ok(expected) = &tests_before {
+        let ways = [None].into_iter().chain((0..seeds.min(TESTED)).map(Some));
+        for way in ways {
+            if tests(place, program, &sources, way).as_ref() != Ok(expected) {
+                let way = way.map_or("without a seed".into(), |seed| format!("for seed {seed}"));
+                row.tests += &format!(", **different** after, {way}");
+                row.has_changed = true;
+                break;
+            }
+        }
+        if !row.has_changed {
+            row.tests += ", the same after";
+        }
+    }
     let mut runs = 0;
     let mut different = None;
     for seed in 0..seeds {
@@ -303,7 +340,7 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
             }
         }
     }
-    row.has_changed = different.is_some();
+    row.has_changed |= different.is_some();
     row.outputs = different.unwrap_or(format!("equal in {runs} runs"));
     measure(place, program, [&before, &after], &timed, &mut row)?;
     Ok(row)
@@ -419,7 +456,38 @@ fn search(folder: &Path, found: &mut HashSet<&'static str>) -> Result<(), String
     Ok(())
 }
 
+/// The results of tests that are equal in two runs.
+fn steady(tests: impl Fn() -> Result<Vec<String>, String>) -> Result<Vec<String>, String> {
+    let first = tests()?;
+    match tests()? == first {
+        true => Ok(first),
+        false => Err("two runs of the original tests have different results".into()),
+    }
+}
+
+/// The results of the tests of the program and its libraries, under schedules from a seed.
+fn tests(
+    place: &Place,
+    program: &Program,
+    sources: &Sources,
+    seed: Option<u64>,
+) -> Result<Vec<String>, String> {
+    let mut command = Command::new(cargo());
+    command
+        .args(["test", "--no-fail-fast", "--tests", "--package", program.package])
+        .args(program.libraries.iter().flat_map(|library| ["--package", library]))
+        .args(program.features)
+        .current_dir(&sources.root)
+        .env("CARGO_PROFILE_DEV_DEBUG", "none")
+        .env("CARGO_TARGET_DIR", place.target.join("tests"));
+    if let Some(seed) = seed {
+        command.env("COREBEAT_FUTURE_SEED", seed.to_string());
+    }
+    super::results(limited(&mut command)?)
+}
+
 /// Builds a program as `cargo autofuture --profile` does, so that dependencies are built once.
+/// Returns the path of a copy, whose name ends with `name`.
 fn build(
     place: &Place,
     program: &Program,
@@ -429,6 +497,8 @@ fn build(
     let mut command = Command::new(cargo());
     command
         .args(["build", "--release", "--package", program.package, "--bin", program.binary])
+        // The libraries have the features that they have in the analysis and in the profile.
+        .args(program.libraries.iter().flat_map(|library| ["--package", library]))
         .args(program.features)
         .current_dir(&sources.root)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
@@ -489,13 +559,38 @@ fn candidates(list: &str) -> (usize, usize) {
     counts.unwrap_or_default()
 }
 
+/// Text between what is rejected and the reason.
+const STAY: &str = " stay sequential: ";
+/// Text of the lines of a profile.
+const SHARE: &str = " % of the time of ";
+
+/// Where the line of this place begins.
+fn line_start(text: &str, place: usize) -> usize {
+    text[..place].rfind('\n').map_or(0, |end| end + 1)
+}
+
+/// The most frequent reason of the rejections of a list, with its number. Code in a reason is left
+/// out.
+fn frequent(list: &str) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for line in list.lines().filter(|line| line.starts_with("note: rejected [")) {
+        let Some((_, reason)) = line.split_once(STAY) else { continue };
+        let parts = reason.split('`').enumerate();
+        let parts: Vec<&str> =
+            parts.map(|(number, part)| if number % 2 == 1 { ".." } else { part }).collect();
+        *counts.entry(parts.join("`")).or_default() += 1;
+    }
+    let most = counts.iter().max_by_key(|(_, count)| **count);
+    most.map_or(String::new(), |(reason, count)| format!("{count}: {reason}"))
+}
+
 /// The first rejection of a list that is ordered by shares of the time.
 fn hottest(list: &str) -> String {
     let lines: Vec<&str> = list.lines().collect();
     let found = lines.windows(2).find_map(|pair| {
-        let (share, _) = pair[0].split_once(" % of the time of ")?;
+        let (share, _) = pair[0].split_once(SHARE)?;
         let (name, rest) = pair[1].strip_prefix("note: rejected [")?.split_once("]: ")?;
-        let (_, reason) = rest.split_once(" stay sequential: ")?;
+        let (_, reason) = rest.split_once(STAY)?;
         (share.parse::<f64>().ok()? >= 1.0).then(|| format!("{share} %, {name}: {reason}"))
     });
     found.unwrap_or_else(|| "none with 1 % of the time".into())
@@ -654,8 +749,21 @@ mod tests {
                     1 candidates, 12 rejected\n";
         assert_eq!(candidates(list), (1, 12));
         assert_eq!(cell(&hottest(list)), "45.5 %, loop: `x\\|y`");
+        assert_eq!(frequent(list), "1: `..`");
+        assert_eq!(line_start(list, list.find("45.5").unwrap() + 3), list.find("45.5").unwrap());
         let cold = list.replace("45.5", "0.5");
         assert_eq!(hottest(&cold), "none with 1 % of the time");
+    }
+
+    #[test]
+    fn tests_with_changing_results_are_not_compared() {
+        let runs = std::cell::Cell::new(0);
+        let changing = || {
+            runs.set(runs.get() + 1);
+            Ok(vec![format!("test a ... {}", runs.get())])
+        };
+        assert!(steady(changing).unwrap_err().contains("different results"));
+        assert_eq!(steady(|| Ok(Vec::new())), Ok(Vec::new()));
     }
 
     #[test]

@@ -415,7 +415,7 @@ fn report_analysis(times: &[(&str, Analysis)]) {
     }
 }
 
-// ---- compilers of C
+// ---- other languages
 
 /// Compilers that find parallel loops in C, with their arguments without and with that.
 const COMPILERS: [(&str, &[&str], &[&str]); 2] = [
@@ -423,48 +423,95 @@ const COMPILERS: [(&str, &[&str], &[&str]); 2] = [
     ("clang", &["-O3"], &["-O3", "-mllvm", "-polly", "-mllvm", "-polly-parallel", "-lgomp"]),
 ];
 
-/// Measures compilers on versions of the paper's programs in C.
+/// Java with sequential and parallel streams.
+const JAVA: &str = "java, streams";
+/// The main classes of the programs of the paper.
+const CLASSES: [&str; 2] = ["MergeSort", "Matrix"];
+/// Arguments of the virtual machine: a collector without threads of its own, and one thread of
+/// streams beside the main thread.
+const MACHINE: [&str; 2] =
+    ["-XX:+UseSerialGC", "-Djava.util.concurrent.ForkJoinPool.common.parallelism=1"];
+
+/// A program and its arguments.
+type Line = Vec<String>;
+
+/// Measures versions of the paper's programs in other languages: those of compilers of C that
+/// search for parallel loops, and streams of Java.
 fn peers(place: &Place, names: &[&str]) -> Result<(), String> {
-    println!("\nCompilers of C, with and without the search for parallel loops, on 2 threads:\n");
-    println!("| program | compiler | s | speed with the search |");
+    println!("\nOther languages, on 2 threads, relative to the same without parallelism:\n");
+    println!("| program | peer | s | speed |");
     println!("| --- | --- | --- | --- |");
-    for name in OF_THE_PAPER.into_iter().filter(|name| names.is_empty() || names.contains(name)) {
-        let source = place.programs.join(name).join("main.c");
-        for (compiler, plain, parallel) in COMPILERS {
-            let mut programs = Vec::new();
-            for (kind, args) in [("plain", plain), ("parallel", parallel)] {
-                let path = place.folder.join(format!("{name}-{compiler}-{kind}"));
-                let mut command = Command::new(compiler);
-                command.arg("-o").arg(&path).arg(&source).args(args);
-                if !matches!(limited(&mut command), Ok((true, _))) {
-                    break;
-                }
-                programs.push(path);
-            }
-            let [plain, parallel] = &programs[..] else {
-                println!("| {name} | {compiler}: not here, or without the search | | |");
+    for (name, class) in OF_THE_PAPER.into_iter().zip(CLASSES) {
+        if !names.is_empty() && !names.contains(&name) {
+            continue;
+        }
+        let c = COMPILERS.map(|compiler| (compiler.0, in_c(place, name, compiler)));
+        for (peer, lines) in c.into_iter().chain([(JAVA, in_java(place, name, class))]) {
+            let Some(lines) = lines else {
+                println!("| {name} | {peer}: not here, or without this option | | |");
                 continue;
             };
-            let (mut times, mut ratios) = (Vec::new(), Vec::new());
-            for _ in 0..ROUNDS {
-                let timed = |path: &Path| -> Result<(f64, String), String> {
-                    let mut command = Command::new(path);
-                    let begin = Instant::now();
-                    let text = output(command.env("OMP_NUM_THREADS", "2"))?;
-                    Ok((begin.elapsed().as_secs_f64(), text))
-                };
-                let (first, second) = (timed(plain)?, timed(parallel)?);
-                if first.1 != second.1 {
-                    return Err(format!("{name}, {compiler}: the outputs differ"));
-                }
-                times.push(first.0);
-                ratios.push(first.0 / second.0);
-            }
-            let (time, ratio) = (Spread::of(times.into_iter()), Spread::of(ratios.into_iter()));
-            println!("| {name} | {compiler} | {:.2} | {ratio} |", time.median);
+            let (time, ratio) =
+                compare_lines(&lines).map_err(|e| format!("{name}, {peer}: {e}"))?;
+            println!("| {name} | {peer} | {:.2} | {ratio} |", time.median);
         }
     }
     Ok(())
+}
+
+/// The program in C without and with the search, if there is this compiler.
+fn in_c(
+    place: &Place,
+    name: &str,
+    (compiler, plain, parallel): (&str, &[&str], &[&str]),
+) -> Option<[Line; 2]> {
+    let source = place.programs.join(name).join("main.c");
+    let build = |kind: &str, args: &[&str]| {
+        let path = place.folder.join(format!("{name}-{compiler}-{kind}"));
+        let mut command = Command::new(compiler);
+        command.arg("-o").arg(&path).arg(&source).args(args);
+        matches!(limited(&mut command), Ok((true, _))).then(|| vec![path.display().to_string()])
+    };
+    Some([build("plain", plain)?, build("parallel", parallel)?])
+}
+
+/// The program in Java with sequential and parallel streams, if there is a compiler of Java.
+fn in_java(place: &Place, name: &str, class: &str) -> Option<[Line; 2]> {
+    let source = place.programs.join(name).join("main.java");
+    let classes = place.folder.join(format!("{name}-java"));
+    let mut command = Command::new("javac");
+    command.arg("-d").arg(&classes).arg(&source);
+    if !matches!(limited(&mut command), Ok((true, _))) {
+        return None;
+    }
+    let classes = classes.display().to_string();
+    let line = |way: &str| {
+        let rest = ["-cp", &classes, class, way];
+        ["java"].into_iter().chain(MACHINE).chain(rest).map(String::from).collect()
+    };
+    Some([line("sequential"), line("parallel")])
+}
+
+/// Runs two commands in turns. Returns the time of the first one, and the speed of the second one
+/// relative to it in the same round. Fails if their outputs differ.
+fn compare_lines([plain, parallel]: &[Line; 2]) -> Result<(Spread, Spread), String> {
+    let timed = |line: &Line| -> Result<(f64, String), String> {
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).env("OMP_NUM_THREADS", "2");
+        let begin = Instant::now();
+        let text = output(&mut command)?;
+        Ok((begin.elapsed().as_secs_f64(), text))
+    };
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (first, second) = (timed(plain)?, timed(parallel)?);
+        if first.1 != second.1 {
+            return Err("the outputs differ".into());
+        }
+        times.push(first.0);
+        ratios.push(first.0 / second.0);
+    }
+    Ok((Spread::of(times.into_iter()), Spread::of(ratios.into_iter())))
 }
 
 #[cfg(test)]
@@ -508,6 +555,11 @@ mod tests {
         assert_eq!(names, known);
         for name in names {
             assert!(folder.join(&name).join("main.rs").exists(), "{name}");
+        }
+        for (name, class) in OF_THE_PAPER.into_iter().zip(CLASSES) {
+            assert!(folder.join(name).join("main.c").exists(), "{name}");
+            let java = std::fs::read_to_string(folder.join(name).join("main.java")).unwrap();
+            assert!(java.contains(&format!("final class {class} {{")), "{name}");
         }
     }
 }

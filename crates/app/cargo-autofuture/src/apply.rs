@@ -151,21 +151,40 @@ fn rewrite(
     for change in changes {
         replace(&change.path, &change.new)?;
     }
+    let Err(error) = compile(options)? else { return Ok(()) };
+    // The sources as they were, with the runtime: is the rewrite the reason, or the dependency?
+    // The compiler reads a dependency only if the sources name it.
+    for change in changes {
+        replace(&change.path, &format!("{}\nextern crate corebeat_future as _;\n", change.old))?;
+    }
+    Err(match compile(options)? {
+        Ok(()) => Error::Rewritten(error),
+        Err(error) => Error::Runtime(error),
+    })
+}
+
+/// Compiles the package with the toolchain of the user. The inner result has the first error.
+fn compile(options: &Options) -> Result<Result<(), String>, Error> {
     let mut cargo = Command::new(own_cargo());
     cargo.args(["check", "--quiet"]);
     select(&mut cargo, options);
     let output =
         cargo.output().map_err(|source| Error::Start { program: "cargo".into(), source })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(Error::Rewritten(first_error(&output.stderr)))
+    Ok(if output.status.success() { Ok(()) } else { Err(first_error(&output.stderr)) })
 }
 
+/// The first error of a compiler, with its place.
 fn first_error(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let line = text.lines().find(|line| line.starts_with("error"));
-    line.or(text.lines().next()).unwrap_or("no message").to_owned()
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("error"));
+    let Some(error) = lines.next() else {
+        return text.lines().next().unwrap_or("no message").to_owned();
+    };
+    // The place is in the next line, if the error has one.
+    match lines.next().and_then(|line| line.trim().strip_prefix("--> ")) {
+        Some(place) => format!("{error} ({place})"),
+        None => error.to_owned(),
+    }
 }
 
 /// Adds the dependency to a Cargo.toml that does not have it.
@@ -248,6 +267,15 @@ fn is_of_rewrite(file: &Saved, now: &Option<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_error_has_its_place() {
+        let text = b"warning: a\nerror[E0282]: type annotations needed\n  --> src/a.rs:3:5\n   |\n";
+        assert_eq!(first_error(text), "error[E0282]: type annotations needed (src/a.rs:3:5)");
+        assert_eq!(first_error(b"error: no\n\n --> a:1:1\n"), "error: no");
+        assert_eq!(first_error(b"one\ntwo\n"), "one");
+        assert_eq!(first_error(b""), "no message");
+    }
 
     #[test]
     fn a_file_that_cannot_be_restored_does_not_stop_the_others() {

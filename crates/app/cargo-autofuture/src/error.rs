@@ -64,6 +64,13 @@ pub enum Error {
     /// The rewritten package does not compile.
     #[error("the rewritten package does not compile, and all files are restored: {0}")]
     Rewritten(String),
+    /// The package compiles, but not if it depends on the runtime. Trait implementations of the
+    /// crates that the runtime uses may make types ambiguous.
+    #[error(
+        "the package does not compile with the dependency corebeat-future, and all files are \
+         restored: {0}; if a type is ambiguous, write it, and run the command again"
+    )]
+    Runtime(String),
     /// The rewrite failed, and a file could not be restored.
     #[error("{reason}; but {failed}: correct this and run the command with --undo")]
     NotRestored {

@@ -143,6 +143,27 @@ fn a_rewrite_that_does_not_compile_is_undone() {
     assert!(!manifest.contains("corebeat-future"), "{manifest}");
 }
 
+#[test]
+fn a_dependency_that_makes_types_ambiguous_is_named() {
+    let folder = folder();
+    let folder = folder.path();
+    let source = SOURCE.replace("fn main() {\n", "fn main() {\n    assert_eq!(&[0u8][1..], []);\n");
+    std::fs::write(folder.join("example/src/main.rs"), &source).unwrap();
+    let runtime = "pub struct Value;\nimpl PartialEq<Value> for u8 {\n    \
+                   fn eq(&self, _: &Value) -> bool {\n        false\n    }\n}\n";
+    std::fs::write(folder.join("future/src/lib.rs"), format!("{RUNTIME}{runtime}")).unwrap();
+    let failed = autofuture(folder, &["--apply", "--allow-dirty"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
+    let why = text(&failed.stderr);
+    let expected = "the package does not compile with the dependency corebeat-future, and all \
+                    files are restored: error[E0";
+    assert!(why.contains(expected), "{why}");
+    assert!(why.contains("type annotations needed (src/main.rs:"), "{why}");
+    assert_eq!(std::fs::read_to_string(folder.join("example/src/main.rs")).unwrap(), source);
+    let manifest = std::fs::read_to_string(folder.join("example/Cargo.toml")).unwrap();
+    assert!(!manifest.contains("corebeat-future"), "{manifest}");
+}
+
 const WORK: &str = "fn step(n: u64) -> u64 { (0..n).fold(0, |a, b| a ^ b) }\n";
 
 const BOTH: &str = "\
