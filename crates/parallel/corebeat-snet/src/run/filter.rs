@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::expression::{EvaluationError, Expression};
 use crate::label::{Kind, Label};
 use crate::plan::{FilterPlan, OutputPlan, Source};
-use crate::record::{Record, Spare};
+use crate::record::Record;
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -132,13 +132,11 @@ fn take_last(shape: Shape, made: &mut [Made]) {
 pub(crate) struct Filter {
     code: Arc<FilterCode>,
     routes: Routes<Route>,
-    /// Memory of the previous record, for the next one.
-    spare: Spare,
 }
 
 impl Filter {
     pub(crate) fn new(code: Arc<FilterCode>) -> Filter {
-        Filter { code, routes: Routes::default(), spare: Spare::default() }
+        Filter { code, routes: Routes::default() }
     }
 
     /// Whether the filter passes this record unchanged.
@@ -157,7 +155,7 @@ impl Filter {
         context: &Context,
         out: &mut dyn FnMut(Record),
     ) -> Option<Record> {
-        let Filter { code, routes, spare } = self;
+        let Filter { code, routes } = self;
         let shape = record.shape();
         let cases = match routes.get(shape, &code.table, || code.route(shape)) {
             Ok(Route::Cases(cases)) => cases,
@@ -179,9 +177,9 @@ impl Filter {
         let mut record = record;
         let last = outputs.len().checked_sub(1)?;
         for (i, made) in outputs.iter().enumerate() {
-            match make(made, &mut record, spare) {
+            match make(made, &mut record) {
                 Ok(made) if i == last => {
-                    spare.keep(record);
+                    record.use_up();
                     return Some(made);
                 }
                 Ok(made) => out(made),
@@ -227,9 +225,9 @@ fn choose(plan: &FilterPlan, record: &Record) -> Result<usize, EvaluationError> 
 }
 
 /// Creates an output record. After an error, the input record is unchanged.
-fn make(made: &Made, record: &mut Record, spare: &mut Spare) -> Result<Record, EvaluationError> {
+fn make(made: &Made, record: &mut Record) -> Result<Record, EvaluationError> {
     let mut failed = None;
-    let new = spare.record(
+    let new = Record::of(
         made.shape,
         made.from.iter().map(|from| match from {
             From::Copy(at) => record.values()[*at].clone(),
