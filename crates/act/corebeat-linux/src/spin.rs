@@ -4,8 +4,8 @@
 //! instruction pointers of running threads many times per second, and analyses the code there:
 //! `code.rs` defines what counts as waiting, and `call.rs` follows loops through the functions that
 //! they call, by the registers and the stack of a sample. Each address is analysed once and cached,
-//! for each caller. The share of
-//! spinning samples of a thread, times its share of user time, is its spin time.
+//! for each caller. The share of spinning samples of a thread, times its share of user time, is its
+//! spin time.
 //!
 //! # Cost
 //!
@@ -30,8 +30,8 @@
 //! [`BURST_THREADS_MAX`] threads.
 //!
 //! Following a loop through calls takes 1 µs for each instruction, and 1,000 instructions at most.
-//! All such analyses together follow at most 10,000 instructions per second: 1% of a CPU, for
-//! programs whose samples always have new addresses.
+//! All such analyses together, with the searches for callers, follow at most 10,000 instructions per
+//! second: 1% of a CPU, for programs whose samples always have new addresses.
 //!
 //! The first spinning sample at an address of a process also locates the address in a file, in
 //! 0.1 ms. At most once a second, and only for new places, the symbols of these files are read:
@@ -101,7 +101,7 @@ const SPINNING_ONE_IN: u32 = 16;
 /// Number of threads in a burst; the next burst continues with later threads.
 const BURST_THREADS_MAX: usize = 256;
 
-/// A loop of a process with calls: the lowest address behind one of its calls.
+/// A loop of a process with calls: its lowest address when it was found.
 type LoopId = (i32, u64);
 
 /// Result of the analysis of a sample.

@@ -492,7 +492,7 @@ impl Compiler<'_> {
             let expression = self.expression(item)?;
             require_not_deleted(item.at, &expression, changes, &self.slots)?;
             if items.iter().any(|(_, other)| other == name) {
-                let why = format!("there is a column {name} before; name this one with AS");
+                let why = format!("two columns are named {name}; rename one with AS");
                 return Err((item.at, why));
             }
             items.push((expression, name.clone()));

@@ -3,7 +3,7 @@
 use crate::matcher::Matcher;
 use crate::rule::{Binding, ElementKind, NONE, Slot};
 use crate::schema::{Key, NodeType};
-use crate::value::{LIST_DEPTH_MAX, Scalar};
+use crate::value::{LIST_DEPTH_MAX, LIST_VALUES_MAX, Scalar};
 use corebeat_cypher::syntax::{Function, Operator};
 use std::cmp::Ordering;
 
@@ -119,8 +119,11 @@ impl Matcher<'_> {
                 let values = values?;
                 let list = self.store.literals.list(&values);
                 let is_nested = values.iter().any(|value| matches!(value, Scalar::List(_)));
-                if is_nested && self.store.literals.is_too_deep(list) {
-                    return Err(format!("lists are nested more than {LIST_DEPTH_MAX} deep"));
+                if is_nested && self.store.literals.is_too_large(list) {
+                    return Err(format!(
+                        "lists are nested more than {LIST_DEPTH_MAX} deep, or have more than \
+                         {LIST_VALUES_MAX} values"
+                    ));
                 }
                 list
             }

@@ -238,6 +238,9 @@ impl<'a> Matcher<'a> {
         node: u32,
         found: &mut impl FnMut(&mut Binding) -> Flow,
     ) -> Flow {
+        if self.is_stopped() {
+            return ControlFlow::Break(());
+        }
         let mut binding = [NONE; ELEMENTS_MAX];
         if let Some(Planned { step: Step::Scan { slot, .. }, .. }) = self.plan.main.first() {
             bind(&mut binding, *slot, node);

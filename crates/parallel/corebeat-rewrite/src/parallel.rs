@@ -468,7 +468,8 @@ impl Worker<'_> {
     /// changed.
     fn rewrite_exclusively(&mut self, matcher: &Matcher, former: &Binding) -> Result<bool, String> {
         let _exclusive = lock(&self.shared.exclusive);
-        let again = Matcher::new(matcher.store, matcher.rule, &self.shared.plan);
+        let stop = self.shared.options.stop();
+        let again = Matcher::new(matcher.store, matcher.rule, &self.shared.plan).until(stop);
         let found = first_at_start_of(&again, former);
         if let Some(fault) = again.take_fault() {
             return Err(fault);

@@ -125,7 +125,8 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let shared = Arc::new(Shared { store, rule, plan, starts, options });
     let results = on_tasks(runtime.as_ref(), shared.options.threads, &shared, find);
     let shared = Arc::into_inner(shared).expect("the tasks have ended");
-    let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan);
+    let matcher =
+        Matcher::new(&shared.store, &shared.rule, &shared.plan).until(shared.options.stop());
     let projection = Projection::new(&matcher, output, false);
     let table = results
         .into_iter()
@@ -133,7 +134,10 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
         .map_err(|why| Error::Parallel { why })
         .and_then(|found| match found.iter().any(|found| found.is_stopped) {
             true => Err(Error::Stopped),
-            false => projection.finish(found).map_err(|fault| evaluation(&shared.rule, fault)),
+            false => projection.finish(found).map_err(|fault| match matcher.is_stopped() {
+                true => Error::Stopped,
+                false => evaluation(&shared.rule, fault),
+            }),
         });
     graph.store = shared.store;
     table
@@ -197,6 +201,7 @@ fn find(shared: &Shared, task: usize) -> Found {
         if shared.starts.take_once() {
             projection.search(None, &mut found);
         }
+        found.is_stopped = shared.options.is_stopped();
         return found;
     }
     while let Some(portion) = shared.starts.take(task) {

@@ -387,6 +387,9 @@ impl Run<'_> {
             let mut collector = Collector::new(&matcher, locks);
             for of in plan.start_types() {
                 for index in 0..store.member_limit(*of) {
+                    if self.options.is_stopped() {
+                        break;
+                    }
                     if let Some(start) = store.member(*of, index) {
                         collector.collect(start, &mut found);
                     }
@@ -420,7 +423,9 @@ impl Run<'_> {
             // The locks do not cover all facts of such a rule: an earlier rewrite may have changed
             // them.
             if !is_local {
-                let Some(again) = first_at_start_of(&matcher, &binding) else { continue };
+                let search = Matcher::new(&self.graph.store, rule, plan);
+                let search = search.until(self.options.stop());
+                let Some(again) = first_at_start_of(&search, &binding) else { continue };
                 binding = again;
             }
             rewriter

@@ -220,9 +220,11 @@ impl<T: ?Sized> Table<T> {
     }
 }
 
-/// Number of lists that an expression puts inside of each other, at most: every use of a list
-/// follows all of them.
+/// Number of lists that an expression puts inside of each other, at most.
 pub(crate) const LIST_DEPTH_MAX: u32 = 64;
+/// Number of values in all of these lists, at most. Equal lists are stored once, but a use of a list
+/// follows each of them: `[x, x]`, repeated, doubles the number.
+pub(crate) const LIST_VALUES_MAX: u64 = 1 << 20;
 
 /// The texts and lists of a graph, each stored once.
 #[derive(Default)]
@@ -236,8 +238,9 @@ pub(crate) struct Literals {
 struct Numbers {
     texts: HashMap<Arc<str>, u32>,
     lists: HashMap<Vec<(u8, u64)>, u32>,
-    /// By number of the list: how many lists are inside of each other.
-    depths: Vec<u32>,
+    /// By number of the list: how many lists are inside of each other, and the number of all values
+    /// inside.
+    extents: Vec<(u32, u64)>,
 }
 
 impl Literals {
@@ -255,26 +258,30 @@ impl Literals {
 
     /// Returns the number of a list, and stores the list if it is new.
     pub(crate) fn list(&self, values: &[Scalar]) -> Scalar {
-        let Numbers { lists, depths, .. } = &mut *lock(&self.numbers);
+        let Numbers { lists, extents, .. } = &mut *lock(&self.numbers);
         let key: Vec<_> = values.iter().map(|value| value.encode()).collect();
         let next = lists.len() as u32;
         let number = *lists.entry(key).or_insert_with(|| {
             let inner = values.iter().map(|value| match value {
-                Scalar::List(number) => depths[*number as usize],
-                _ => 0,
+                Scalar::List(number) => extents[*number as usize],
+                _ => (0, 1),
             });
-            let depth = inner.max().unwrap_or(0) + 1;
-            depths.push(depth);
+            let extent = inner.fold((0, 0), |(depth, count): (u32, u64), (inner, own)| {
+                (depth.max(inner), count.saturating_add(own))
+            });
+            extents.push((extent.0 + 1, extent.1));
             self.lists.set(next, values.into());
             next
         });
         Scalar::List(number)
     }
 
-    /// Whether a list is nested deeper than [`LIST_DEPTH_MAX`].
-    pub(crate) fn is_too_deep(&self, list: Scalar) -> bool {
-        let numbers = lock(&self.numbers);
-        matches!(list, Scalar::List(number) if numbers.depths[number as usize] > LIST_DEPTH_MAX)
+    /// Whether a list of lists is deeper than [`LIST_DEPTH_MAX`], or has more than
+    /// [`LIST_VALUES_MAX`] values.
+    pub(crate) fn is_too_large(&self, list: Scalar) -> bool {
+        let Scalar::List(number) = list else { return false };
+        let (depth, count) = lock(&self.numbers).extents[number as usize];
+        depth > LIST_DEPTH_MAX || count > LIST_VALUES_MAX
     }
 
     pub(crate) fn get_text(&self, number: u32) -> &str {

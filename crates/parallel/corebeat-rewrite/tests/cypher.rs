@@ -180,6 +180,8 @@ fn a_query_that_is_stopped_returns_no_part_of_its_results() {
     let stop = Some(Arc::new(AtomicBool::new(true)));
     let options = Options { stop, ..Options::default() };
     assert_eq!(query(&mut graph, &rules[0], &options), Err(Error::Stopped));
+    let rules = self::rules(&mut graph, "OPTIONAL MATCH (a)-->(b) RETURN count(*)");
+    assert_eq!(query(&mut graph, &rules[0], &options), Err(Error::Stopped));
     assert_eq!(graph.node_count(), 4);
 }
 
@@ -229,6 +231,11 @@ fn lists_are_nested_64_deep_at_most() {
     assert!(why.to_string().contains("lists are nested more than 64 deep"), "{why}");
     let found = ask(graph, "MATCH (n:N) RETURN n.x").remove(0);
     assert_eq!(found.matches('[').count(), 64, "{found}");
+    let rule = rules(graph, "MATCH (n:N) SET n.x = [n.x, n.x]").remove(0);
+    apply(graph, "MATCH (n:N) SET n.x = 1", Apply::One);
+    let options = Options { max: 100, ..Options::default() };
+    let why = run(graph, &[rule], &Control::Rule(0, Apply::Exhaustively), &options).unwrap_err();
+    assert!(why.to_string().contains("or have more than 1048576 values"), "{why}");
 }
 
 #[test]
@@ -383,10 +390,7 @@ fn mistakes_name_their_place() {
         ("MATCH (a) RETURN a.name + ", "expected an expression, found the end of the text"),
         ("MATCH (a) WHERE count(a) = 1 RETURN a", "an aggregate is only possible in RETURN"),
         ("MATCH (a)-[*3..2]->(b) RETURN a", "a path has from 0 to"),
-        (
-            "MATCH (a) RETURN a.age AS y, a AS y",
-            "there is a column y before; name this one with AS",
-        ),
+        ("MATCH (a) RETURN a.age AS y, a AS y", "two columns are named y; rename one with AS"),
         ("MATCH (a) WHERE a.age = $n RETURN a", "parameter $n has no value"),
         ("MATCH (a) RETURN 99999999999999999999", "this number is too large"),
         ("MATCH (a) RETURN type(a)", "column 18: type requires an edge"),

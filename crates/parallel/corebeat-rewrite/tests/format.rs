@@ -40,6 +40,7 @@ fn only_a_line_with_the_names_of_columns_is_a_header() {
         ("sourceId;targetId\na;b", 1),
         ("Source Node,Target Node\na,b", 1),
         (":START_ID(A)|:END_ID(B)\na|b", 1),
+        ("source_id,target_id\na,b", 1),
     ] {
         assert_eq!(read_pairs("pairs", input).unwrap().edge_count(), edges, "{input}");
     }
@@ -516,7 +517,12 @@ fn features_are_found_among_many_ways_of_inheritance() {
 fn mistakes_in_models_name_their_line() {
     for (from, to, expected) in [
         ("next=\"one\"", "next=\"two\"", "m.xmi, line 3: the reference two leads to no object"),
-        ("size=\"3\"", "size=\"x\"", "m.xmi, line 2: 'x' is not an integer"),
+        ("size=\"3\"", "size=\"x\"", "m.xmi, line 2: 'x' is not an integer in the range"),
+        (
+            "size=\"3\"",
+            "size=\"3000000000\"",
+            "line 2: '3000000000' is not an integer in the range",
+        ),
         ("size=\"3\"", "width=\"3\"", "m.xmi, line 2: the class Item has no feature width"),
         ("p:Root", "p:Rot", "no class Rot"),
         ("</p:Root>", "", "m.xmi, line 1: the file ends inside <Root>, which begins here"),

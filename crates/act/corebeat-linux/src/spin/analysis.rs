@@ -94,14 +94,15 @@ impl Analysis {
                         }
                         let outcome = call::waits(pid, ip, &context, pages);
                         self.left -= outcome.followed;
-                        let place = (!outcome.calls.is_empty()).then(place);
+                        let place = outcome.waiting.is_some().then(place);
                         outcomes.push((outcome, place));
                         outcomes.len() - 1
                     });
                     let (outcome, place) = &outcomes[at];
-                    if let Some(place) = place
-                        && let Some(id) = self.evidence.add_idle(pid, outcome)
+                    if let (Some(place), Some(waiting)) = (place, &outcome.waiting)
+                        && !waiting.has_succeeded(&context)
                     {
+                        let id = self.evidence.add_idle(pid, waiting);
                         return Sampled::WaitsInCalls(id, place.clone());
                     }
                     is_cut = outcome.is_cut;
@@ -110,7 +111,7 @@ impl Analysis {
             _ => {}
         }
         if let Some(context) = context {
-            self.evidence.add_other(pid, ip, &context, pages, is_cut);
+            self.evidence.add_other((pid, ip), &context, pages, is_cut, &mut self.left);
         }
         Sampled::Computes
     }

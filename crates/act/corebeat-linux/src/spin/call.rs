@@ -28,9 +28,9 @@
 //!    answer of a called function, or memory, in its outermost function, all of whose loop must be
 //!    on waiting cycles: the called functions may do other things in other cases.
 //!
-//! 6. `evidence.rs` compares the samples on cycles with the other samples in functions that the
-//!    loop calls: `while (!done(m)) step(m)` has an idle cycle if `step` returns early after an
-//!    error, but spends its time elsewhere.
+//! 6. `evidence.rs` compares the samples on cycles with the other samples in the loop and in
+//!    functions that it calls: `while (!done(m)) step(m)` has an idle cycle if `step` returns early
+//!    after an error, but spends its time elsewhere.
 //!
 //! A cycle without a call is left to `code.rs`. The analysis is bounded by
 //! [`INSTRUCTIONS_MAX`] instructions.
@@ -60,8 +60,11 @@ const PATHS_MAX: usize = 64;
 /// Number of entries of a jump table that are read.
 const TABLE_MAX: usize = 96;
 
-/// Distance from its base to which the targets of a jump table may be.
-const TABLE_REACH_BYTES: i64 = 1 << 20;
+/// Distance between the targets of a jump table, at most.
+const TABLE_REACH_BYTES: u64 = 1 << 20;
+
+/// Distance of the targets of a jump table from the table, at most.
+const TABLE_DISTANCE_BYTES: i64 = 1 << 24;
 
 /// Distance from the stack pointer up to which an address counts as one in the stack.
 const STACK_REACH_BYTES: u64 = 1 << 16;
@@ -128,18 +131,37 @@ struct Reference {
     frame_pointer: Value,
 }
 
-/// Result of an analysis, and what it depends on.
+/// Result of an analysis, and the callers on which it depends. Functions that the code calls by
+/// pointers count as the same for all samples of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Return addresses that were read from the stack of the sample, with their distances from the
     /// stack pointer.
     pub(super) returns: Vec<(usize, u64)>,
-    /// Addresses behind the calls of the loop that waits. Empty if the code does not wait.
-    pub(super) calls: Vec<u64>,
+    /// The loop, if it may wait.
+    pub(super) waiting: Option<Waiting>,
     /// Whether a bound ended the search before all paths were followed.
     pub(super) is_cut: bool,
     /// Number of instructions that were followed.
     pub(super) followed: usize,
+}
+
+/// A loop that may wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Addresses behind its calls.
+    pub(super) calls: Vec<u64>,
+    /// The lowest and the highest address of its instructions, without the called functions.
+    pub(super) span: (u64, u64),
+    /// The attempt directly before the sampled instruction: the loop waits only if it has failed.
+    pub(super) attempt: Option<Attempt>,
+}
+
+impl Waiting {
+    /// Returns whether the registers of a sample show that the loop does not wait.
+    pub(super) fn has_succeeded(&self, context: &Context<'_>) -> bool {
+        self.attempt.is_some_and(|attempt| has_succeeded(attempt, context))
+    }
 }
 
 impl Outcome {
@@ -175,20 +197,20 @@ fn word(context: &Context<'_>, at: usize) -> Option<u64> {
 /// Searches for a loop with calls around `ip` of a process that waits for another thread.
 pub(super) fn waits(pid: i32, ip: u64, context: &Context<'_>, pages: &mut Pages) -> Outcome {
     let mut search = Search::new(pid, context, pages);
-    let calls = search.judge(ip);
+    let waiting = search.judge(ip);
     let Search { returns, is_cut, left, .. } = search;
-    let followed = INSTRUCTIONS_MAX - left;
-    Outcome { returns, calls: calls.unwrap_or_default(), is_cut, followed }
+    Outcome { returns, waiting, is_cut, followed: INSTRUCTIONS_MAX - left }
 }
 
 /// Returns the return addresses of the functions that are active at a sample, with their distances
-/// from the stack pointer, the innermost first. The list may be incomplete.
+/// from the stack pointer, the innermost first, and the number of instructions that were followed.
+/// The list may be incomplete.
 pub(super) fn callers(
     pid: i32,
     ip: u64,
     context: &Context<'_>,
     pages: &mut Pages,
-) -> Vec<(usize, u64)> {
+) -> (Vec<(usize, u64)>, usize) {
     let mut search = Search::new(pid, context, pages);
     search.skips_calls = true;
     let mut state = search.start(0, None, true);
@@ -199,7 +221,7 @@ pub(super) fn callers(
             None => break,
         }
     }
-    search.returns
+    (search.returns, INSTRUCTIONS_MAX - search.left)
 }
 
 /// A cycle through the sampled instruction.
@@ -223,6 +245,15 @@ impl Cycle {
         });
         returns.map(|i| self.steps[i].ip).collect()
     }
+
+    /// Returns what is known of the loop, for a sample at `ip`.
+    fn waiting(&self, ip: u64) -> Waiting {
+        let outermost = self.outermost();
+        let own = self.steps.iter().filter(|s| s.depth == outermost).map(|s| s.ip);
+        let span = own.fold((u64::MAX, 0), |(low, high), ip| (low.min(ip), high.max(ip)));
+        let before = self.steps.last().filter(|step| step.next[0] == Some(ip));
+        Waiting { calls: self.calls(), span, attempt: before.and_then(|step| step.attempt) }
+    }
 }
 
 struct Search<'s> {
@@ -234,6 +265,8 @@ struct Search<'s> {
     returns: Vec<(usize, u64)>,
     /// Whether calls and effects are skipped.
     skips_calls: bool,
+    /// Whether the paths begin at the sample, whose registers and stack then hold pointers.
+    is_at_sample: bool,
     /// Whether a bound has ended a path.
     is_cut: bool,
 }
@@ -248,6 +281,7 @@ impl<'s> Search<'s> {
             left: INSTRUCTIONS_MAX,
             returns: Vec::new(),
             skips_calls: false,
+            is_at_sample: true,
             is_cut: false,
         }
     }
@@ -271,14 +305,14 @@ impl<'s> Search<'s> {
         None
     }
 
-    /// Returns the addresses behind the calls of the loop if a cycle through the sampled
-    /// instruction waits.
-    fn judge(&mut self, ip: u64) -> Option<Vec<u64>> {
+    /// Returns the loop if a cycle through the sampled instruction waits.
+    fn judge(&mut self, ip: u64) -> Option<Waiting> {
         let mut start = self.start(0, None, true);
         self.know_jump(ip, &mut start);
         let (cycle, verdict) = self.cycle(ip, start)?;
-        let calls = cycle.calls();
-        let Verdict::Counts(counters) = verdict else { return Some(calls) };
+        let waiting = cycle.waiting(ip);
+        let Verdict::Counts(counters) = verdict else { return Some(waiting) };
+        self.is_at_sample = false;
         // The loop of the outermost function.
         let outermost = cycle.outermost();
         let outer: Vec<usize> =
@@ -296,6 +330,8 @@ impl<'s> Search<'s> {
         };
         let on_cycle = positions(&cycle);
         let around = code::loop_around(&steps, &on_cycle, &counters);
+        let mut around: Vec<usize> = around.into_iter().collect();
+        around.sort_unstable();
         let mut visited: HashSet<usize> = on_cycle.into_iter().collect();
         for at in around {
             if visited.contains(&at) {
@@ -304,7 +340,7 @@ impl<'s> Search<'s> {
             let (other, _) = self.cycle(steps[at].ip, frame_state.clone())?;
             visited.extend(positions(&other));
         }
-        Some(calls)
+        Some(waiting)
     }
 
     /// Sets the registers of a jump by a table, or the number of a system call, if one of them
@@ -428,6 +464,11 @@ impl<'s> Search<'s> {
         let mut cycle = Cycle { steps: Vec::new(), references: Vec::new() };
         let mut results = Vec::new();
         for (i, &ip) in path.iter().enumerate() {
+            if self.left == 0 {
+                self.is_cut = true;
+                return None;
+            }
+            self.left -= 1;
             let instruction = self.decode(ip)?;
             let stack_pointer = state.stack_pointer()?;
             let frame_pointer = state.registers[RBP];
@@ -549,6 +590,7 @@ impl<'s> Search<'s> {
                 state.store(stack_pointer - 8, 8, constant(fall));
                 state.depth += 1;
             }
+            Mnemonic::Cdqe => state.registers[RAX] = value,
             Mnemonic::Ret => {
                 state.registers[STACK_POINTER] = stack(stack_pointer + 8);
                 state.depth -= 1;
@@ -648,13 +690,13 @@ impl<'s> Search<'s> {
         let mut targets = Vec::new();
         for entry in bytes[..count].chunks_exact(4) {
             let distance = i64::from(i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
-            if distance == 0 || distance.abs() > TABLE_REACH_BYTES * 16 {
+            if distance == 0 || distance.abs() > TABLE_DISTANCE_BYTES {
                 break;
             }
             let target = table.wrapping_add(distance as u64);
             let near = targets
                 .first()
-                .is_none_or(|&first: &u64| first.abs_diff(target) < TABLE_REACH_BYTES as u64);
+                .is_none_or(|&first: &u64| first.abs_diff(target) < TABLE_REACH_BYTES);
             if !near {
                 break;
             }
@@ -667,11 +709,12 @@ impl<'s> Search<'s> {
 
     /// Returns the result of an instruction, from the values before it.
     fn value(&mut self, instruction: &Instruction, state: &State) -> Value {
-        let first_value = self.peek(instruction, 0, state);
-        let second_value = self.peek(instruction, 1, state);
-        let (first, second) = (|| first_value, || second_value);
+        let first = self.peek(instruction, 0, state);
+        let second = self.peek(instruction, 1, state);
         let size = operand_bytes(instruction);
-        let numbers = || match (first(), second()) {
+        // Shifts use the lowest bits of the count.
+        let count = |b: u64| b as u32 & if size == 8 { 63 } else { 31 };
+        let numbers = || match (first, second) {
             (Value::Constant { value: a, .. }, Value::Constant { value: b, .. }) => Some((a, b)),
             _ => None,
         };
@@ -684,12 +727,12 @@ impl<'s> Search<'s> {
             && instruction.op1_kind() == OpKind::Register
             && instruction.op0_register() == instruction.op1_register();
         match instruction.mnemonic() {
-            Mnemonic::Mov => second(),
-            Mnemonic::Movzx => match second() {
+            Mnemonic::Mov => second,
+            Mnemonic::Movzx => match second {
                 Value::Constant { value, .. } => constant(value),
                 _ => Value::Unknown,
             },
-            Mnemonic::Movsx | Mnemonic::Movsxd => match second() {
+            Mnemonic::Movsx | Mnemonic::Movsxd => match second {
                 Value::Constant { value, bytes } => known(Some(extend(value, bytes))),
                 _ => self.table_entry(instruction, state),
             },
@@ -698,14 +741,14 @@ impl<'s> Search<'s> {
                 _ => Value::Unknown,
             },
             Mnemonic::Lea => self.address(instruction, state),
-            Mnemonic::Push => first(),
+            Mnemonic::Push => first,
             Mnemonic::Pop => self.stack_value(state, state.stack_pointer().unwrap_or(0), 8),
             Mnemonic::Leave => match state.registers[RBP] {
                 Value::Stack(offset) => self.stack_value(state, offset, 8),
                 _ => Value::Unknown,
             },
             Mnemonic::Xor | Mnemonic::Sub if is_same => known(Some(0)),
-            Mnemonic::Add => match (first(), second()) {
+            Mnemonic::Add => match (first, second) {
                 (Value::Stack(o), Value::Constant { value, bytes: 8 }) => {
                     stack(o.wrapping_add(value as i64))
                 }
@@ -717,13 +760,13 @@ impl<'s> Search<'s> {
                 }
                 _ => known(numbers().map(|(a, b)| a.wrapping_add(b))),
             },
-            Mnemonic::Sub => match (first(), second()) {
+            Mnemonic::Sub => match (first, second) {
                 (Value::Stack(o), Value::Constant { value, bytes: 8 }) => {
                     stack(o.wrapping_sub(value as i64))
                 }
                 _ => known(numbers().map(|(a, b)| a.wrapping_sub(b))),
             },
-            Mnemonic::And => match (first(), second()) {
+            Mnemonic::And => match (first, second) {
                 // Alignment of the stack.
                 (Value::Stack(o), Value::Constant { value, bytes: 8 }) => {
                     let base = self.context.registers[STACK_POINTER];
@@ -734,9 +777,9 @@ impl<'s> Search<'s> {
             },
             Mnemonic::Or => known(numbers().map(|(a, b)| a | b)),
             Mnemonic::Xor => known(numbers().map(|(a, b)| a ^ b)),
-            Mnemonic::Shl => known(numbers().map(|(a, b)| a.wrapping_shl(b as u32))),
-            Mnemonic::Shr => known(numbers().map(|(a, b)| a.wrapping_shr(b as u32))),
-            Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Neg | Mnemonic::Not => match first() {
+            Mnemonic::Shl => known(numbers().map(|(a, b)| a << count(b))),
+            Mnemonic::Shr => known(numbers().map(|(a, b)| a >> count(b))),
+            Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Neg | Mnemonic::Not => match first {
                 Value::Constant { value, .. } => known(Some(match instruction.mnemonic() {
                     Mnemonic::Inc => value.wrapping_add(1),
                     Mnemonic::Dec => value.wrapping_sub(1),
@@ -748,8 +791,8 @@ impl<'s> Search<'s> {
             _ => {
                 let code = instruction.condition_code();
                 match state.flags.and_then(|f| holds(code, f)) {
-                    Some(true) if is_move(instruction) => second(),
-                    Some(false) if is_move(instruction) => first(),
+                    Some(true) if is_move(instruction) => second,
+                    Some(false) if is_move(instruction) => first,
                     Some(set) if is_set(instruction) => {
                         Value::Constant { value: u64::from(set), bytes: 1 }
                     }
@@ -797,8 +840,10 @@ impl<'s> Search<'s> {
     /// only serves to find the functions of the object.
     fn pointer(&mut self, value: Value) -> Option<u64> {
         match value {
-            Value::Initial(i) => Some(self.context.registers[i]),
-            Value::Slot(offset) => word(self.context, usize::try_from(offset).ok()?),
+            Value::Initial(i) if self.is_at_sample => Some(self.context.registers[i]),
+            Value::Slot(offset) if self.is_at_sample => {
+                word(self.context, usize::try_from(offset).ok()?)
+            }
             Value::Loaded(address) => self.pages.word(self.pid, address),
             _ => None,
         }
@@ -975,12 +1020,12 @@ mod tests {
         let context = Context { registers, flags: 0, stack: &stack };
         let pid = std::process::id() as i32;
         let outcome = waits(pid, ip, &context, &mut Pages::default());
-        if !outcome.calls.is_empty() && !words.is_empty() {
+        if outcome.waiting.is_some() && !words.is_empty() {
             assert!(outcome.applies(&context));
             let other = Context { stack: &[0; 64], ..context };
             assert!(!outcome.applies(&other), "the caller determines the outcome");
         }
-        !outcome.calls.is_empty()
+        outcome.waiting.is_some()
     }
 
     #[test]
@@ -1134,7 +1179,7 @@ mod tests {
         registers[STACK_POINTER] = STACK;
         let context = Context { registers, flags: 0, stack: &stack };
         let pid = std::process::id() as i32;
-        let found = callers(pid, sampled, &context, &mut Pages::default());
+        let (found, _) = callers(pid, sampled, &context, &mut Pages::default());
         assert_eq!(found[..2], [(8, behind), (40, sampled)]);
     }
 

@@ -143,7 +143,7 @@ pub(super) struct Step {
     /// Whether the instruction exchanges a register with memory.
     exchanges: bool,
     /// How the instruction reports the success of an atomic operation.
-    attempt: Option<Attempt>,
+    pub(super) attempt: Option<Attempt>,
     /// Number of calls that the instruction is deeper than the first one.
     pub(super) depth: i32,
     /// Whether the result is known to be the same in all iterations.

@@ -334,6 +334,16 @@ static void characters_of_a_file(void) {
     }
 }
 
+// Nearly all attempts succeed.
+static void additions_in_attempts(void) {
+    pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    for (;;)
+        if (!pthread_mutex_trylock(&own)) {
+            bytes_of[0]++;
+            pthread_mutex_unlock(&own);
+        }
+}
+
 static void locked_additions(void) {
     for (;;) {
         pthread_mutex_lock(&mutex);
@@ -377,7 +387,8 @@ static const struct { const char *name; void (*run)(void); } LOOPS[] = {
     LOOP(list), LOOP(sieve), LOOP(count_by_a_constant), LOOP(volatile_delay), LOOP(text),
     LOOP(sum_of_calls), LOOP(search_by_calls), LOOP(work_that_is_switched_off),
     LOOP(steps_with_error_path), LOOP(steps_with_result), LOOP(allocations),
-    LOOP(characters_of_a_file), LOOP(locked_additions), LOOP(numbers_as_text),
+    LOOP(characters_of_a_file), LOOP(locked_additions), LOOP(additions_in_attempts),
+    LOOP(numbers_as_text),
 };
 
 int main(int count, char **arguments) {

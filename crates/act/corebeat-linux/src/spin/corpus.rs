@@ -39,7 +39,7 @@ const CALLS: [&str; 10] = [
     "take_into_the_frame",
     "flag_with_yield",
 ];
-const COMPUTES: [&str; 19] = [
+const COMPUTES: [&str; 20] = [
     "sum",
     "search",
     "product_of_matrices",
@@ -58,6 +58,7 @@ const COMPUTES: [&str; 19] = [
     "allocations",
     "characters_of_a_file",
     "locked_additions",
+    "additions_in_attempts",
     "numbers_as_text",
 ];
 const SAMPLES: u32 = 100;

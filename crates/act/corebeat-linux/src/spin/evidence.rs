@@ -2,10 +2,10 @@
 //!
 //! A loop that waits spends its time on its idle cycle. A loop that computes may have an idle cycle
 //! as well, which it would take after an error, and whose first instructions are also on its other
-//! cycles. Such a loop has samples in the functions that it calls, outside the idle cycle.
+//! cycles. Such a loop has samples outside the idle cycle, in itself or in functions that it calls.
 
 use super::LoopId;
-use super::call::{self, Outcome, Pages};
+use super::call::{self, Pages, Waiting};
 use super::ring::Context;
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ const CUT_ONE_IN: u32 = 4;
 /// Number of samples of a loop above which older samples lose weight.
 const SAMPLES_MAX: u32 = 4_096;
 
-/// Number of loops, calls and callers that are kept; full tables are emptied.
+/// Number of loops and callers that are kept; full tables are emptied.
 const ENTRIES_MAX: usize = 1 << 14;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,54 +31,89 @@ struct Count {
     cut: u32,
 }
 
+/// A loop with calls.
+#[derive(Debug)]
+struct Loop {
+    id: LoopId,
+    /// Addresses behind its calls.
+    calls: HashSet<u64>,
+    /// The lowest and the highest address of its instructions, without the called functions.
+    span: (u64, u64),
+}
+
+impl Loop {
+    /// Returns whether an address is in the loop, or behind one of its calls.
+    fn contains(&self, address: u64) -> bool {
+        self.calls.contains(&address) || (self.span.0..=self.span.1).contains(&address)
+    }
+}
+
 /// Samples of loops with calls.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    /// The loop, by process and address behind one of its calls.
-    loops: HashMap<(i32, u64), LoopId>,
+    /// By process.
+    loops: HashMap<i32, Vec<Loop>>,
     counts: HashMap<LoopId, Count>,
     /// Cache of [`call::callers`], by process and address.
     callers: HashMap<(i32, u64), Vec<(usize, u64)>>,
 }
 
 impl Evidence {
-    /// Adds a sample on the idle cycle of a loop. Returns the loop, if the outcome has one.
-    pub(super) fn add_idle(&mut self, pid: i32, outcome: &Outcome) -> Option<LoopId> {
-        if self.loops.len() + self.counts.len() >= ENTRIES_MAX {
+    /// Adds a sample on the idle cycle of a loop. Returns the loop.
+    pub(super) fn add_idle(&mut self, pid: i32, waiting: &Waiting) -> LoopId {
+        if self.counts.len() >= ENTRIES_MAX {
             self.loops.clear();
             self.counts.clear();
         }
-        let lowest = *outcome.calls.iter().min()?;
-        let known = outcome.calls.iter().find_map(|&call| self.loops.get(&(pid, call)).copied());
-        let id = known.unwrap_or((pid, lowest));
-        for &call in &outcome.calls {
-            self.loops.entry((pid, call)).or_insert(id);
-        }
+        let loops = self.loops.entry(pid).or_default();
+        let is_known = |known: &&mut Loop| waiting.calls.iter().any(|c| known.calls.contains(c));
+        let id = match loops.iter_mut().find(is_known) {
+            Some(known) => {
+                known.calls.extend(&waiting.calls);
+                let (low, high) = waiting.span;
+                known.span = (known.span.0.min(low), known.span.1.max(high));
+                known.id
+            }
+            None => {
+                let id = (pid, waiting.span.0);
+                let calls = waiting.calls.iter().copied().collect();
+                loops.push(Loop { id, calls, span: waiting.span });
+                id
+            }
+        };
         self.count(id, |count| count.idle += 1);
-        Some(id)
+        id
     }
 
-    /// Adds a sample that is on no idle cycle: it counts against the loop that has called the code.
-    /// `is_cut` states that the analysis did not follow all paths.
+    /// Adds a sample that is on no idle cycle: it counts against the loop that it is in, or that
+    /// has called the code. `is_cut` states that the analysis did not follow all paths. The search
+    /// for callers takes instructions from `left`.
     pub(super) fn add_other(
         &mut self,
-        pid: i32,
-        ip: u64,
+        (pid, ip): (i32, u64),
         context: &Context<'_>,
         pages: &mut Pages,
         is_cut: bool,
+        left: &mut usize,
     ) {
-        if !self.loops.keys().any(|key| key.0 == pid) {
-            return;
-        }
+        let Some(loops) = self.loops.get(&pid) else { return };
         if self.callers.len() >= ENTRIES_MAX {
             self.callers.clear();
         }
-        let callers = self.callers.entry((pid, ip)).or_default();
-        if callers.is_empty() || !call::are_on_stack(callers, context) {
-            *callers = call::callers(pid, ip, context, pages);
+        let known = self.callers.get(&(pid, ip));
+        if !known.is_some_and(|callers| call::are_on_stack(callers, context))
+            && *left >= call::INSTRUCTIONS_MAX
+        {
+            let (callers, followed) = call::callers(pid, ip, context, pages);
+            *left -= followed;
+            self.callers.insert((pid, ip), callers);
         }
-        let id = callers.iter().find_map(|&(_, caller)| self.loops.get(&(pid, caller)).copied());
+        let callers = self.callers.get(&(pid, ip)).into_iter().flatten();
+        let callers = callers.filter(|caller| call::are_on_stack(&[**caller], context));
+        let mut addresses = std::iter::once(ip).chain(callers.map(|caller| caller.1));
+        let id = addresses.find_map(|address| {
+            loops.iter().find(|known| known.contains(address)).map(|known| known.id)
+        });
         if let Some(id) = id {
             self.count(id, |count| *if is_cut { &mut count.cut } else { &mut count.other } += 1);
         }
@@ -103,7 +138,7 @@ impl Evidence {
 
     /// Discards all data on these processes.
     pub(super) fn forget(&mut self, pids: &HashSet<i32>) {
-        self.loops.retain(|key, _| !pids.contains(&key.0));
+        self.loops.retain(|pid, _| !pids.contains(pid));
         self.counts.retain(|key, _| !pids.contains(&key.0));
         self.callers.retain(|key, _| !pids.contains(&key.0));
     }
@@ -112,20 +147,22 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spin::ring::REGISTER_COUNT;
 
-    fn outcome(calls: &[u64]) -> Outcome {
-        Outcome { returns: Vec::new(), calls: calls.into(), is_cut: false, followed: 0 }
+    fn waiting(calls: &[u64]) -> Waiting {
+        let (low, high) = (calls.iter().min().unwrap(), calls.iter().max().unwrap());
+        Waiting { calls: calls.into(), span: (low - 2, high + 2), attempt: None }
     }
 
     #[test]
     fn loop_waits_while_nearly_all_of_its_samples_are_on_its_cycle() {
         let mut evidence = Evidence::default();
-        let id = evidence.add_idle(1, &outcome(&[20, 10])).unwrap();
-        assert_eq!(id, (1, 10));
+        let id = evidence.add_idle(1, &waiting(&[20, 10]));
+        assert_eq!(id, (1, 8));
         assert!(!evidence.shows_waiting(id), "one sample is no evidence");
         for _ in 0..59 {
             // Another cycle of the same loop.
-            assert_eq!(evidence.add_idle(1, &outcome(&[20])), Some(id));
+            assert_eq!(evidence.add_idle(1, &waiting(&[20])), id);
         }
         for other in 0..4 {
             evidence.count(id, |count| count.other += 1);
@@ -137,15 +174,29 @@ mod tests {
         assert!(evidence.shows_waiting(id));
         evidence.count(id, |count| count.cut += 1);
         assert!(!evidence.shows_waiting(id));
-        assert_eq!(evidence.add_idle(2, &outcome(&[20])), Some((2, 20)), "another process");
+        assert_eq!(evidence.add_idle(2, &waiting(&[20])), (2, 18), "another process");
         evidence.forget(&HashSet::from([1]));
         assert!(evidence.counts.len() == 1 && evidence.loops.len() == 1);
     }
 
     #[test]
+    fn samples_in_the_loop_count_against_it() {
+        let mut evidence = Evidence::default();
+        let id = evidence.add_idle(1, &waiting(&[10, 20]));
+        let context = Context { registers: [0; REGISTER_COUNT], flags: 0, stack: &[] };
+        let mut left = 0;
+        for ip in [8, 15, 22, 7, 23] {
+            let pages = &mut Pages::default();
+            evidence.add_other((1, ip), &context, pages, false, &mut left);
+            evidence.add_other((2, ip), &context, pages, false, &mut left);
+        }
+        assert_eq!((evidence.counts[&id].other, evidence.counts.len()), (3, 1));
+    }
+
+    #[test]
     fn evidence_of_the_past_loses_weight() {
         let mut evidence = Evidence::default();
-        let id = evidence.add_idle(1, &outcome(&[10])).unwrap();
+        let id = evidence.add_idle(1, &waiting(&[10]));
         (0..SAMPLES_MAX).for_each(|_| evidence.count(id, |count| count.other += 1));
         assert!(!evidence.shows_waiting(id));
         (0..20 * SAMPLES_MAX).for_each(|_| evidence.count(id, |count| count.idle += 1));

@@ -17,6 +17,11 @@ pub(super) enum Data {
     Text,
 }
 
+/// Whether a number has this number of bits.
+pub(super) fn fits(number: i64, bits: u32) -> bool {
+    [0, -1].contains(&(number >> (bits - 1)))
+}
+
 /// A feature of a class.
 #[derive(Debug, Clone)]
 pub(super) enum Feature {

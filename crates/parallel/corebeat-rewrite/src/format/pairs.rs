@@ -47,7 +47,7 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
         let read = &rest[..rest.len() - after.len()];
         let at = number;
         (rest, number) = (after, number + read.matches('\n').count());
-        if is_first && is_header(read) {
+        if is_first && fields.iter().any(|field| column(field) == Some(0)) {
             columns = columns_of(&fields).map_err(|why| mistake(name, at, why))?;
             continue;
         }
@@ -57,8 +57,8 @@ pub fn read_pairs(name: &str, text: &str) -> Result<Graph, Error> {
                 let why = format!("the line has {own} of {all} fields; the first line names them");
                 return Err(mistake(name, at, why));
             }
-            let (mut from, mut ordered) = (columns.iter(), vec![Cow::Borrowed(""); columns.len()]);
-            fields.drain(..).zip(&mut from).for_each(|(field, at)| ordered[*at] = field);
+            let mut ordered = vec![Cow::Borrowed(""); columns.len()];
+            fields.drain(..).zip(&columns).for_each(|(field, at)| ordered[*at] = field);
             fields = ordered;
         }
         let mut fields = fields.drain(..);
@@ -169,19 +169,23 @@ fn unquoted(text: &str) -> Result<(Cow<'_, str>, &str), &'static str> {
 /// The usual columns: source, target and type.
 const COLUMNS: [usize; 3] = [0, 1, 2];
 
+/// The number in [`COLUMNS`] of a column, by the words of its name: `resource` is not the word
+/// `source`.
+fn column(name: &str) -> Option<usize> {
+    let name = name.to_lowercase();
+    let known = [&["source", "sourceid"][..], &["target", "targetid"], &["type"]];
+    let id = ["start_id", "end_id"].iter().position(|id| name.contains(id));
+    id.or_else(|| {
+        let mut words = name.split(|c: char| !c.is_alphanumeric());
+        words.find_map(|word| known.iter().position(|names| names.contains(&word)))
+    })
+}
+
 /// The number in [`COLUMNS`] of each column that a first line names.
 fn columns_of(names: &[Cow<'_, str>]) -> Result<Vec<usize>, String> {
-    let known =
-        [&["source", "sourceid", "start_id"][..], &["target", "targetid", "end_id"], &["type"]];
     let number = |name: &Cow<'_, str>| {
-        let mut words = name.split(|c: char| !c.is_alphanumeric() && c != '_');
-        let found = words.find_map(|word| {
-            let word = word.to_lowercase();
-            known.iter().position(|names| names.contains(&&*word))
-        });
-        found.ok_or_else(|| {
-            format!("the column {name} is none of source, target and type; remove it")
-        })
+        let why = || format!("the column {name} is none of source, target and type; remove it");
+        column(name).ok_or_else(why)
     };
     let columns = names.iter().map(number).collect::<Result<Vec<usize>, String>>()?;
     let is_once = |of: &usize| columns.iter().filter(|column| *column == of).count() == 1;
@@ -190,11 +194,4 @@ fn columns_of(names: &[Cow<'_, str>]) -> Result<Vec<usize>, String> {
         true => Ok(columns),
         false => Err("the first line needs one column source and one column target".into()),
     }
-}
-
-/// Whether a first line names columns. A name such as `resource` is not the word `source`.
-fn is_header(line: &str) -> bool {
-    let mut words = line.split(|c: char| !c.is_alphanumeric());
-    line.contains("START_ID")
-        || words.any(|word| ["source", "sourceid"].iter().any(|own| word.eq_ignore_ascii_case(own)))
 }

@@ -1,6 +1,6 @@
 //! The writer of models of EMF.
 
-use super::ecore::{Data, Feature, Metamodel};
+use super::ecore::{Data, Feature, Metamodel, fits};
 use super::tree::DEPTH_MAX;
 use super::write::{GRAPHML, edge_type, inexpressible, is_xml, node_type, xml};
 use crate::graph::{Edge, Graph, Node};
@@ -87,9 +87,7 @@ fn is_name(text: &str) -> bool {
 /// The text of a value of a kind, or `None` if it has another kind.
 fn scalar(value: &Value, data: Data) -> Option<String> {
     match (value, data) {
-        (Value::Int(value), Data::Int(bits)) if [0, -1].contains(&(value >> (bits - 1))) => {
-            Some(value.to_string())
-        }
+        (Value::Int(value), Data::Int(bits)) if fits(*value, bits) => Some(value.to_string()),
         (Value::Bool(value), Data::Bool) => Some(value.to_string()),
         // As Java writes it.
         (Value::Float(value), Data::Float) if value.is_infinite() => {

@@ -1,6 +1,6 @@
 //! Models of EMF as XMI.
 
-use super::ecore::{Data, Feature, Metamodel};
+use super::ecore::{Data, Feature, Metamodel, fits};
 use super::tree::{self, Element};
 use super::{finished, mistake};
 use crate::error::Error;
@@ -180,14 +180,18 @@ impl Reader<'_> {
 
     fn value(&self, data: Data, text: &str, line: usize) -> Result<Value, Error> {
         let value = match data {
-            Data::Int(_) => text.trim().parse().ok().map(Value::Int),
+            Data::Int(bits) => {
+                let number = text.trim().parse().ok().filter(|number| fits(*number, bits));
+                number.map(Value::Int)
+            }
             Data::Float => text.trim().parse().ok().map(Value::Float),
             Data::Bool => text.trim().parse().ok().map(Value::Bool),
             Data::Text => Some(Value::from(text)),
         };
         value.ok_or_else(|| {
             let expected = match data {
-                Data::Int(_) => "an integer",
+                Data::Int(64) => "an integer",
+                Data::Int(_) => "an integer in the range of its type",
                 Data::Float => "a number",
                 _ => "true or false",
             };
