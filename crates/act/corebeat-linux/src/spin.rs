@@ -30,8 +30,8 @@
 //! [`BURST_THREADS_MAX`] threads.
 //!
 //! Following a loop through calls takes 1 µs for each instruction, and 1,000 instructions at most.
-//! All such analyses together, with the searches for callers, follow at most 10,000 instructions per
-//! second: 1% of a CPU, for programs whose samples always have new addresses.
+//! All such analyses together, with the searches for callers, follow at most 10,000 instructions
+//! per second: 1% of a CPU, for programs whose samples always have new addresses.
 //!
 //! The first spinning sample at an address of a process also locates the address in a file, in
 //! 0.1 ms. At most once a second, and only for new places, the symbols of these files are read:

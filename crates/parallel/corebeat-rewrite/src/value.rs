@@ -222,8 +222,8 @@ impl<T: ?Sized> Table<T> {
 
 /// Number of lists that an expression puts inside of each other, at most.
 pub(crate) const LIST_DEPTH_MAX: u32 = 64;
-/// Number of values in all of these lists, at most. Equal lists are stored once, but a use of a list
-/// follows each of them: `[x, x]`, repeated, doubles the number.
+/// Number of values in all of these lists, at most. Equal lists are stored once, but a use of one
+/// follows all of them: `[x, x]`, repeated, doubles the number.
 pub(crate) const LIST_VALUES_MAX: u64 = 1 << 20;
 
 /// The texts and lists of a graph, each stored once.
