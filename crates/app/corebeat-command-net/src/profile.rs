@@ -353,7 +353,10 @@ impl Profile {
             );
         }
         if let Some(first) = self.placed_only_first {
-            text += &format!("(the first {first} tasks)\n");
+            text += &match several {
+                true => format!("({first} tasks: the first ones of each rank)\n"),
+                false => format!("(the first {first} tasks)\n"),
+            };
         }
         text += &format!("\n{REMARK}\n");
         if !self.without_task.is_empty() {

@@ -67,7 +67,8 @@ pub use thread::Ranks;
 pub type Bell = Box<dyn Fn() + Send + Sync>;
 
 /// A message to another rank. MPI sends the bytes from where they are, and reads them until they
-/// have been sent, so they must not change.
+/// have been sent. Code that can change them without a mutable reference to the value, such as code
+/// in C with their address, must not do so after [`Exchange::take`] has returned the message.
 pub type Outbound = Box<dyn AsRef<[u8]> + Send>;
 
 /// A message from another rank.
@@ -100,15 +101,16 @@ pub trait Exchange: Send + Sync {
     /// Returns the next message for another rank, if there is one.
     fn take(&self, to: u32) -> Option<Outbound>;
 
-    /// Takes a message from another rank, in their order. Must not block.
+    /// Takes a message from another rank. Messages of one rank arrive in the order in which it sent
+    /// them. Must not block.
     ///
     /// # Errors
     ///
     /// Returns the reason if the message is not valid. The run is aborted.
     fn receive(self: Arc<Self>, from: u32, message: &mut Inbound) -> Result<(), String>;
 
-    /// Returns memory for a message of this number of bytes, whose content will be replaced. It may
-    /// be smaller, and is then not used.
+    /// Returns memory for a message of this number of bytes, whose content will be replaced. Memory
+    /// of a smaller capacity is freed, and not used.
     fn memory(&self, bytes: usize) -> Option<Vec<u128>> {
         let _ = bytes;
         None

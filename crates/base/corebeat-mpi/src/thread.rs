@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::iter;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::{self, JoinHandle, Thread};
@@ -84,7 +85,7 @@ impl Ranks {
             sleep_exactly();
             drop(started.send(Ok((world.rank() as u32, world.size() as u32))));
             // MPI uses the messages under way until this rank has ended, also if it aborts.
-            let mut under_way = UnderWay::default();
+            let mut under_way = UnderWay::new(world.size() as usize);
             let follow = || follow(&world, &coming, &mut under_way);
             let followed = catch_unwind(AssertUnwindSafe(follow));
             if followed.is_err() {
@@ -213,19 +214,17 @@ impl Drop for Ranks {
 
 /// Follows the orders until the end.
 fn follow(world: &SimpleCommunicator, orders: &Receiver<Order>, under_way: &mut UnderWay) {
-    let mut next = None;
-    while let Some(order) = next.take().or_else(|| orders.recv().ok()) {
+    // Orders that arrived during an exchange: one of each thread that waits for an answer.
+    let mut next = VecDeque::new();
+    while let Some(order) = next.pop_front().or_else(|| orders.recv().ok()) {
         match order {
             Order::Agree(program, answer) => drop(answer.send(agree(world, program))),
             Order::Exchange(node, report, begun) => {
                 // The caller waits.
                 let _ = begun.send(());
-                match exchange(world, &node, orders, under_way) {
-                    Ok(order) => next = order,
-                    Err(why) => {
-                        report(&why);
-                        world.abort(1);
-                    }
+                if let Err(why) = exchange(world, &node, (orders, &mut next), under_way) {
+                    report(&why);
+                    world.abort(1);
                 }
             }
             Order::Gather(make, answer) => drop(answer.send(gather(world, make()))),
@@ -343,33 +342,56 @@ fn differs(rank: u32, mine: &[u8], theirs: &[u8]) -> Result<(), Error> {
 
 /// Messages under way. `exchange` removes a message only when it is complete, and if an exchange
 /// ends early, the thread of MPI keeps the others until it aborts the run.
-#[derive(Default)]
 struct UnderWay {
-    sending: VecDeque<Transfer<Outbound>>,
+    /// By destination, in their order.
+    sending: Vec<VecDeque<Transfer<Kept>>>,
     /// With their senders, in the order of each sender.
     receiving: VecDeque<(u32, Transfer<Inbound>)>,
-    /// Memory of messages that have arrived.
-    spare: Vec<Vec<u128>>,
+    spare: Spare,
 }
 
 impl UnderWay {
-    fn is_empty(&self) -> bool {
-        self.sending.is_empty() && self.receiving.is_empty()
+    fn new(ranks: usize) -> UnderWay {
+        let sending = (0..ranks).map(|_| VecDeque::new()).collect();
+        UnderWay { sending, receiving: VecDeque::new(), spare: Spare::default() }
     }
 
+    fn is_empty(&self) -> bool {
+        self.sending.iter().all(VecDeque::is_empty) && self.receiving.is_empty()
+    }
+}
+
+/// Removes the complete messages at the front of each queue. A destination that receives slowly
+/// holds up no other one.
+fn remove_complete<T>(queues: &mut [VecDeque<T>], mut is_complete: impl FnMut(&mut T) -> bool) {
+    for queue in queues {
+        while queue.front_mut().is_some_and(&mut is_complete) {
+            queue.pop_front();
+        }
+    }
+}
+
+/// Memory of messages that have arrived, the most recent last.
+#[derive(Default)]
+struct Spare(VecDeque<Vec<u128>>);
+
+impl Spare {
     /// Memory for a message of this number of bytes.
-    fn memory(&mut self, bytes: usize) -> Vec<u128> {
+    fn take(&mut self, bytes: usize) -> Vec<u128> {
         // Memory of about this size: it may become a field.
         let fits = bytes.div_ceil(size_of::<u128>())..=bytes / 8 + SPARE_WORDS_MIN;
-        let at = self.spare.iter().position(|words| fits.contains(&words.capacity()));
-        at.map(|at| self.spare.swap_remove(at)).unwrap_or_default()
+        let at = self.0.iter().rposition(|words| fits.contains(&words.capacity()));
+        at.and_then(|at| self.0.remove(at)).unwrap_or_default()
     }
 
-    /// Keeps memory for further messages.
+    /// Keeps memory for further messages, instead of the oldest.
     fn keep(&mut self, words: Vec<u128>) {
         let bytes = words.capacity() * size_of::<u128>();
-        if (1..=SPARE_BYTES_MAX).contains(&bytes) && self.spare.len() < SPARE_MAX {
-            self.spare.push(words);
+        if (1..=SPARE_BYTES_MAX).contains(&bytes) {
+            if self.0.len() == SPARE_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(words);
         }
     }
 }
@@ -380,13 +402,39 @@ struct Transfer<B> {
     bytes: B,
 }
 
-impl Transfer<Outbound> {
-    fn send(world: &SimpleCommunicator, to: u32, message: Outbound) -> Transfer<Outbound> {
-        let bytes = (*message).as_ref();
+/// A message that is sent. No `Box`, because the bytes may lie inside the value, and the move of a
+/// box invalidates the addresses of its value.
+struct Kept(NonNull<dyn AsRef<[u8]> + Send>);
+
+impl Kept {
+    fn new(message: Outbound) -> Kept {
+        // A box is not null.
+        Kept(NonNull::from(Box::leak(message)))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the value exists until the drop of `self`, and nothing else refers to it.
+        unsafe { self.0.as_ref() }.as_ref()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: the value was in a box, and nothing else refers to it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Transfer<Kept> {
+    fn send(world: &SimpleCommunicator, to: u32, message: Outbound) -> Transfer<Kept> {
+        let message = Kept::new(message);
+        let bytes = message.bytes();
         let count = i32::try_from(bytes.len()).expect("a message has less than 2 GiB");
         // SAFETY: the bytes remain where they are, and unchanged, before the request is complete:
-        // the box keeps the value in its place, `UnderWay` keeps the box, and nothing uses it, so
-        // that the reference to the bytes stays valid. The calling thread has initialised MPI.
+        // `UnderWay` keeps the value, which neither moves nor is borrowed mutably, so that the
+        // reference to its bytes stays valid. Code that could change them by another way must not
+        // do so (see `Outbound`): a box in C changes no field that was output (`C4SNet.h`). The
+        // calling thread has initialised MPI.
         let request = unsafe {
             let mut request = std::mem::zeroed();
             let datatype = u8::equivalent_datatype().as_raw();
@@ -403,8 +451,11 @@ impl Transfer<Inbound> {
     fn receive(mut message: Message, count: i32, mut words: Vec<u128>) -> Transfer<Inbound> {
         let len = count as usize;
         let needed = len.div_ceil(size_of::<u128>());
+        if words.capacity() < needed {
+            // No growth, which would copy the old content.
+            words = Vec::with_capacity(needed.max(SPARE_WORDS_MIN));
+        }
         words.clear();
-        words.reserve_exact(needed.max(SPARE_WORDS_MIN));
         let room = &mut words.spare_capacity_mut()[..needed];
         if let Some(last) = room.last_mut() {
             last.write(0);
@@ -441,39 +492,42 @@ impl<B> Transfer<B> {
     }
 }
 
-/// Exchanges messages until the node has ended. Returns an order that arrived meanwhile.
+/// Exchanges messages until the node has ended. Orders that arrive meanwhile are `next`.
 fn exchange(
     world: &SimpleCommunicator,
     node: &Arc<dyn Exchange>,
-    orders: &Receiver<Order>,
+    (orders, next): (&Receiver<Order>, &mut VecDeque<Order>),
     under_way: &mut UnderWay,
-) -> Result<Option<Order>, Error> {
+) -> Result<(), Error> {
     let (rank, size) = (world.rank() as u32, world.size() as u32);
     let mut pause = Pause::new();
-    let mut next = None;
     loop {
         match orders.try_recv() {
-            Ok(abort @ Order::Abort(_)) => return Ok(Some(abort)),
-            // The caller waits for the answer, and gives no other order but an abort.
-            Ok(order) => next = Some(order),
+            Ok(abort @ Order::Abort(_)) => {
+                next.push_front(abort);
+                return Ok(());
+            }
+            Ok(order) => next.push_back(order),
             Err(TryRecvError::Empty) => {}
             // The process fails.
-            Err(TryRecvError::Disconnected) => return Ok(Some(Order::Abort(1))),
+            Err(TryRecvError::Disconnected) => {
+                next.push_front(Order::Abort(1));
+                return Ok(());
+            }
         }
         let has_ended = node.has_ended();
         let mut is_active = false;
         for to in (0..size).filter(|to| *to != rank) {
+            let sending = &mut under_way.sending[to as usize];
             while let Some(message) = node.take(to) {
-                under_way.sending.push_back(Transfer::send(world, to, message));
+                sending.push_back(Transfer::send(world, to, message));
                 is_active = true;
             }
         }
         // A test advances all messages, so that the first ones are enough.
-        while under_way.sending.front_mut().is_some_and(Transfer::is_complete) {
-            under_way.sending.pop_front();
-        }
+        remove_complete(&mut under_way.sending, Transfer::is_complete);
         if has_ended && !is_active && under_way.is_empty() {
-            return Ok(next);
+            return Ok(());
         }
         is_active |= receive_all(world, node, under_way)?;
         // A large message advances only in calls of MPI.
@@ -504,7 +558,7 @@ fn receive_all(
         let count = status.count(u8::equivalent_datatype());
         coming += count as usize;
         let of_node = node.memory(count as usize);
-        let memory = of_node.unwrap_or_else(|| under_way.memory(count as usize));
+        let memory = of_node.unwrap_or_else(|| under_way.spare.take(count as usize));
         let transfer = Transfer::receive(message, count, memory);
         under_way.receiving.push_back((status.source_rank() as u32, transfer));
         is_active = true;
@@ -520,7 +574,7 @@ fn receive_all(
             let mut message = transfer.message();
             let received = node.clone().receive(from, &mut message);
             received.map_err(|why| Error::Message { rank, why })?;
-            under_way.keep(message.words);
+            under_way.spare.keep(message.words);
             is_active = true;
         }
     }
@@ -530,6 +584,36 @@ fn receive_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn complete_messages_are_removed_behind_those_of_a_slow_rank() {
+        // A message is complete if it is even. The first one to rank 1 is not.
+        let mut sending = [vec![], vec![1, 2, 4], vec![2, 4, 6, 7, 8]].map(VecDeque::from);
+        remove_complete(&mut sending, |message| *message % 2 == 0);
+        assert_eq!(sending, [vec![], vec![1, 2, 4], vec![7, 8]]);
+    }
+
+    #[test]
+    fn recent_memory_replaces_the_oldest_and_is_taken_by_its_size() {
+        let mut spare = Spare::default();
+        let words = |capacity| Vec::<u128>::with_capacity(capacity);
+        (0..SPARE_MAX).for_each(|_| spare.keep(words(600)));
+        spare.keep(words(60_000));
+        spare.keep(words(SPARE_BYTES_MAX / size_of::<u128>() + 1));
+        assert_eq!(spare.0.len(), SPARE_MAX);
+        assert_eq!(spare.take(50_000 * 16).capacity(), 60_000);
+        assert_eq!(spare.take(50_000 * 16).capacity(), 0);
+        assert_eq!(spare.take(8).capacity(), 0);
+        assert_eq!((spare.take(600 * 16).capacity(), spare.0.len()), (600, SPARE_MAX - 2));
+    }
+
+    #[test]
+    fn bytes_inside_a_message_stay_where_they_are() {
+        let kept = Kept::new(Box::new([7u8; 9]));
+        let place = kept.bytes().as_ptr();
+        let moved = VecDeque::from([kept]);
+        assert_eq!((moved[0].bytes().as_ptr(), moved[0].bytes()), (place, &[7u8; 9][..]));
+    }
 
     #[test]
     fn sleep_is_at_most_an_eighth_of_the_time_without_a_message() {

@@ -103,16 +103,25 @@ fn messages_of_all_sizes_arrive_in_order() {
     ranks.exchange(node.clone(), |why| panic!("{why}")).unwrap();
     let bell: Bell = ranks.bell();
     bell();
-    // The order may arrive during the exchange, and the figures are made after it.
-    let (rank, of_rank) = (ranks.rank(), node.clone());
-    let figures = move || {
-        let count = of_rank.has_ended().then(|| 100_000 * rank as usize);
-        vec![rank as u8; count.expect("the exchange has ended")]
+    // The orders may arrive during the exchange, and the figures are made after it.
+    let rank = ranks.rank();
+    let gather = || {
+        let of_rank = node.clone();
+        let figures = move || {
+            let count = of_rank.has_ended().then(|| 100_000 * rank as usize);
+            vec![rank as u8; count.expect("the exchange has ended")]
+        };
+        ranks.gather(figures).unwrap()
     };
-    let gathered = ranks.gather(figures).unwrap();
+    let gathered = std::thread::scope(|scope| {
+        let other = scope.spawn(gather);
+        [gather(), other.join().unwrap()]
+    });
     let expected = |rank: usize| vec![rank as u8; 100_000 * rank];
     let all: Vec<_> = (0..4).map(expected).collect();
-    assert!(if rank == 0 { gathered == all } else { gathered.is_empty() });
+    for gathered in gathered {
+        assert!(if rank == 0 { gathered == all } else { gathered.is_empty() });
+    }
     ranks.finish().unwrap();
     assert!(node.has_ended());
 }

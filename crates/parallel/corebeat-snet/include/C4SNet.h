@@ -22,6 +22,11 @@
  * All copies of a field except deep copies share their data. Only one thread at a time may use a
  * field. Fields are opaque handles, not addresses.
  *
+ * A box writes only to the data of fields that it has created and not yet output. Other records may
+ * share the data of an argument, or of a field that was output: other boxes may read it at the same
+ * time, and so may the network, which sends it to another process. To change an argument, change a
+ * deep copy.
+ *
  * Build: cc -O2 -shared -fPIC -o boxes.so box.c. No library is needed.
  */
 #ifndef _C4SNET_H_
@@ -162,7 +167,8 @@ COREBEAT_SNET_FUNCTION size_t C4SNetArraySize(c4snet_data_t *field)
   return view.count;
 }
 
-/* Address of the elements. NULL for Rust values, which a box in C can only pass on. */
+/* Address of the elements, to which the box writes only if it has created the field and has not yet
+ * output it. NULL for Rust values, which a box in C can only pass on. */
 COREBEAT_SNET_FUNCTION void *C4SNetGetData(c4snet_data_t *field)
 {
   struct corebeat_snet_view view;

@@ -38,6 +38,8 @@ mod frame;
 mod node;
 mod stall;
 
+#[doc(hidden)]
+pub use crate::value::words;
 pub use frame::{
     Corrupt, Outbound, frames, is_close, is_credit, is_fetch, is_last, is_of_detection, is_record,
     is_release,

@@ -161,12 +161,33 @@ enum Elements {
     Many { element: Element, is_spare: bool, len: usize, words: Box<[UnsafeCell<u128>]> },
 }
 
+/// Copies bytes into words. The last word has zeros after the last byte.
+#[doc(hidden)]
+pub fn words(bytes: &[u8]) -> Vec<u128> {
+    let (whole, rest) = bytes.as_chunks();
+    let mut words = Vec::with_capacity(bytes.len().div_ceil(16));
+    words.extend(whole.iter().map(|word| u128::from_ne_bytes(*word)));
+    if !rest.is_empty() {
+        let mut last = [0; 16];
+        last[..rest.len()].copy_from_slice(rest);
+        words.push(u128::from_ne_bytes(last));
+    }
+    words
+}
+
+/// Words that C may write to.
+fn cells(words: Vec<u128>) -> Box<[UnsafeCell<u128>]> {
+    let words = Box::into_raw(words.into_boxed_slice());
+    // SAFETY: a cell has the memory layout of its content.
+    unsafe { Box::from_raw(words as *mut [UnsafeCell<u128>]) }
+}
+
 /// With the overhead of `Arc` and the allocator, a short array fills a cache line.
 const FEW_BYTES: usize = 32;
 const _: () = assert!(size_of::<Array>() == 40);
 
-// SAFETY: Rust writes only through `&mut`. Boxes in C write through `as_ptr`, and must not do so
-// while other threads access the array.
+// SAFETY: Rust writes only through `&mut`. Boxes in C write through `as_ptr`, and only to fields
+// that they have created and not yet output (`C4SNet.h`), which no other thread can access.
 unsafe impl Sync for Array {}
 
 impl Array {
@@ -177,9 +198,7 @@ impl Array {
         if Self::is_few(element, bytes) {
             return Array::few(element, len);
         }
-        let words: Box<[u128]> = vec![0; bytes.div_ceil(16)].into();
-        // SAFETY: a cell has the memory layout of its content.
-        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
+        let words = cells(vec![0; bytes.div_ceil(16)]);
         Array(Elements::Many { element, is_spare: false, len, words })
     }
 
@@ -196,15 +215,7 @@ impl Array {
             array.bytes_mut().copy_from_slice(bytes);
             return array;
         }
-        let (whole, rest) = bytes.as_chunks();
-        let mut words = Vec::with_capacity(bytes.len().div_ceil(16));
-        words.extend(whole.iter().map(|word| UnsafeCell::new(u128::from_ne_bytes(*word))));
-        if !rest.is_empty() {
-            let mut last = [0; 16];
-            last[..rest.len()].copy_from_slice(rest);
-            words.push(UnsafeCell::new(u128::from_ne_bytes(last)));
-        }
-        Array(Elements::Many { element, is_spare: false, len, words: words.into() })
+        Array(Elements::Many { element, is_spare: false, len, words: cells(words(bytes)) })
     }
 
     /// Creates an array of the elements in these words, without a copy of a long one. The memory of
@@ -215,11 +226,8 @@ impl Array {
         if words.len() != bytes.div_ceil(16) {
             return None;
         }
-        let words = words.into_boxed_slice();
-        // SAFETY: a cell has the memory layout of its content.
-        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u128>]) };
-        let many =
-            Array(Elements::Many { element, is_spare: bytes >= spare::BYTES_MIN, len, words });
+        let (is_spare, words) = (bytes >= spare::BYTES_MIN, cells(words));
+        let many = Array(Elements::Many { element, is_spare, len, words });
         let is_few = Self::is_few(element, bytes);
         Some(if is_few { Array::from_bytes(element, many.bytes()) } else { many })
     }
@@ -512,12 +520,7 @@ mod tests {
                         .all(|(i, b)| *b == if i < bytes.len() / 2 { 9 } else { 7 })
                 );
                 assert_eq!(Array::zeroed(element, len).bytes(), vec![0; bytes.len()]);
-                let words = bytes.chunks(16).map(|chunk| {
-                    let mut word = [0; 16];
-                    word[..chunk.len()].copy_from_slice(chunk);
-                    u128::from_ne_bytes(word)
-                });
-                let words: Vec<u128> = words.collect();
+                let words = words(&bytes);
                 let more = [&words[..], &[0]].concat();
                 assert!(Array::from_words(element, len, more).is_none());
                 let array = Array::from_words(element, len, words).unwrap();

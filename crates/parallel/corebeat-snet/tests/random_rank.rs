@@ -136,16 +136,6 @@ struct Counts {
     fields: usize,
 }
 
-/// The bytes in memory that is aligned.
-fn words(bytes: &[u8]) -> Vec<u128> {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 16];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u128::from_ne_bytes(word)
-    };
-    bytes.chunks(16).map(word).collect()
-}
-
 /// Passes messages between ranks until all have ended. `bell` waits for messages, and returns
 /// false if all other tasks wait.
 fn transport(
@@ -223,7 +213,7 @@ fn transport(
         let (from, node) = ((pair / count) as u32, &nodes[pair % count]);
         let received = match random.bool() {
             true => node.receive(from, &bytes),
-            false => node.receive_words(from, &mut words(&bytes), bytes.len()),
+            false => node.receive_words(from, &mut rank::words(&bytes), bytes.len()),
         };
         received.map_err(|why| why.to_string())?;
         (0..random.usize(..3)).for_each(|_| yield_now());

@@ -2,7 +2,8 @@
 //!
 //! A frame has its length in bytes, its kind, and its content. All numbers are little-endian. The
 //! ranks of a run have the same byte order (see the comparison of programs before a run), so the
-//! elements of fields are copied.
+//! elements of fields move as they are: in a frame or, if there are many, as a message of their
+//! own, which is no frame.
 
 use std::sync::Arc;
 
@@ -91,7 +92,9 @@ pub struct Corrupt {
 pub enum Outbound {
     /// Frames, which may be divided.
     Frames(Vec<u8>),
-    /// The elements of a field, which MPI sends from where they are.
+    /// The elements of a field, which MPI sends from where they are. Other records may share the
+    /// array: boxes in C write only to fields that they have created and not yet output
+    /// (`C4SNet.h`).
     Field(Arc<Array>),
 }
 

@@ -23,7 +23,11 @@ struct Kept {
 
 impl Kept {
     fn keep(&mut self, words: Box<[u128]>) {
-        self.bytes += size_of_val(&words[..]);
+        let bytes = size_of_val(&words[..]);
+        if bytes > BYTES_MAX {
+            return;
+        }
+        self.bytes += bytes;
         self.memory.push_back(words);
         while self.bytes > BYTES_MAX
             && let Some(oldest) = self.memory.pop_front()
@@ -75,7 +79,11 @@ mod tests {
         assert!(kept.take(words - 1).is_none());
         let marks: Vec<u128> = std::iter::from_fn(|| kept.take(words)).map(|w| w[0]).collect();
         assert_eq!((marks, kept.bytes), (vec![5, 4, 3, 2], 0));
+        for _ in 0..4 {
+            kept.keep(vec![0; words].into());
+        }
+        // Too large memory does not replace the other.
         kept.keep(vec![0; 5 * words].into());
-        assert_eq!((kept.memory.len(), kept.bytes), (0, 0));
+        assert_eq!((kept.memory.len(), kept.bytes), (4, BYTES_MAX));
     }
 }

@@ -1,12 +1,14 @@
 /* Ownership of fields, and use of freed fields. */
 #include "C4SNet.h"
 
-/* ((A) -> (A, B, C)): outputs A, a shallow copy and a deep copy, after a write to A. */
+/* ((A) -> (A, B, C)): outputs a deep copy of A, a shallow and a deep copy of it, after a write. */
 void *copies(void *hnd, c4snet_data_t *A)
 {
-  c4snet_data_t *shallow = C4SNetShallowCopy(A), *deep = C4SNetDeepCopy(A);
-  ((char *)C4SNetGetData(A))[0] = 'x';
-  C4SNetOut(hnd, 1, A, shallow, deep);
+  c4snet_data_t *mine = C4SNetDeepCopy(A);
+  c4snet_data_t *shallow = C4SNetShallowCopy(mine), *deep = C4SNetDeepCopy(mine);
+  C4SNetFree(A);
+  ((char *)C4SNetGetData(mine))[0] = 'x';
+  C4SNetOut(hnd, 1, mine, shallow, deep);
   return hnd;
 }
 
