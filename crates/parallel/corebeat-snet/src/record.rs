@@ -1,6 +1,5 @@
 //! Records, which flow on streams.
 
-use std::cell::Cell;
 use std::fmt;
 
 use crate::error::Error;
@@ -33,11 +32,9 @@ const FEW_MAX: usize = 3;
 /// With the overhead of the allocator, a record fills a cache line.
 const _: () = assert!(size_of::<Inner>() == 56);
 
-thread_local! {
-    /// Memory of the record that was used up last, for the next record of this thread. It is in the
-    /// cache, unlike the memory of the last record of the same part.
-    static SPARE: Cell<Option<Box<Inner>>> = const { Cell::new(None) };
-}
+/// Memory of a dropped record, for the next record.
+#[derive(Default)]
+pub(crate) struct Spare(Option<Box<Inner>>);
 
 impl Inner {
     /// Allocates memory for few values.
@@ -89,27 +86,31 @@ impl Inner {
     }
 }
 
-impl Record {
+impl Spare {
     /// Creates a record of this shape with these values, in the order of its labels.
     #[inline(always)]
-    pub(crate) fn of(shape: Shape, values: impl ExactSizeIterator<Item = Value>) -> Record {
-        // A thread that ends has no spare memory.
-        let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let mut inner = spare.unwrap_or_else(Inner::empty);
+    pub(crate) fn record(
+        &mut self,
+        shape: Shape,
+        values: impl ExactSizeIterator<Item = Value>,
+    ) -> Record {
+        let mut inner = self.0.take().unwrap_or_else(Inner::empty);
         inner.fill(shape, values);
         Record(inner)
     }
 
-    /// Keeps the memory of the record for the next record of this thread.
+    /// Stores the memory of this record.
     #[inline(always)]
-    pub(crate) fn use_up(mut self) {
-        match &mut self.0.values {
+    pub(crate) fn keep(&mut self, mut record: Record) {
+        match &mut record.0.values {
             Values::Few(few) => few.iter_mut().for_each(|value| *value = Value::default()),
             Values::Many(many) => many.clear(),
         }
-        let _ = SPARE.try_with(|spare| spare.set(Some(self.0)));
+        self.0 = Some(record.0);
     }
+}
 
+impl Record {
     /// Creates a record of this shape with these values, in the order of its labels.
     ///
     /// # Panics
@@ -121,7 +122,7 @@ impl Record {
         shape: Shape,
         values: impl IntoIterator<IntoIter: ExactSizeIterator<Item = Value>>,
     ) -> Record {
-        let record = Record::of(shape, values.into_iter());
+        let record = Spare::default().record(shape, values.into_iter());
         record.checked().unwrap_or_else(|why| panic!("{why}"))
     }
 
@@ -148,7 +149,7 @@ impl Record {
         pairs.dedup_by_key(|(label, _)| *label);
         let shape = Shape::new(pairs.iter().map(|(label, _)| *label))?;
         let values = pairs.into_iter().map(|(_, value)| value);
-        Record::of(shape, values).checked()
+        Spare::default().record(shape, values).checked()
     }
 
     /// Shape of the record.
@@ -211,14 +212,15 @@ mod tests {
 
     #[test]
     fn record_in_reused_memory_equals_a_new_one() {
+        let mut spare = Spare::default();
         for labels in [1, 5, 4, 3, 0, 6, 2] {
             let names = (0..labels).map(|i| Label::new(Kind::Tag, &format!("used{i}")).unwrap());
             let shape = Shape::new(names).unwrap();
             let values: Vec<Value> = (0..labels).map(|i| Value::Tag(10 * labels + i)).collect();
-            let record = Record::of(shape, values.clone().into_iter());
+            let record = spare.record(shape, values.clone().into_iter());
             assert_eq!(record, Record::new(shape, values.clone()));
             assert_eq!(record.values(), values);
-            record.clone().use_up();
+            spare.keep(record.clone());
             assert_eq!(record.values(), values, "a copy has separate memory");
         }
     }

@@ -14,7 +14,7 @@
 
 use crate::error::Error;
 use crate::label::Label;
-use crate::record::Record;
+use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::{Element, Value};
 
@@ -249,7 +249,7 @@ impl Draft {
             for &(i, k) in swaps {
                 self.values.swap(i, k);
             }
-            return Ok(Record::of(*shape, self.values.drain(..)));
+            return Ok(Spare::default().record(*shape, self.values.drain(..)));
         }
         self.shape()
     }
@@ -276,6 +276,6 @@ impl Draft {
         if let Some(at) = ended {
             self.nodes[at].done = Some(Done { shape, swaps: swaps.into() });
         }
-        Ok(Record::of(shape, self.values.drain(..)))
+        Ok(Spare::default().record(shape, self.values.drain(..)))
     }
 }

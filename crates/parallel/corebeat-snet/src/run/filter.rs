@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::expression::{EvaluationError, Expression};
 use crate::label::{Kind, Label};
 use crate::plan::{FilterPlan, OutputPlan, Source};
-use crate::record::Record;
+use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -132,11 +132,13 @@ fn take_last(shape: Shape, made: &mut [Made]) {
 pub(crate) struct Filter {
     code: Arc<FilterCode>,
     routes: Routes<Route>,
+    /// Memory of the previous record, for the next one.
+    spare: Spare,
 }
 
 impl Filter {
     pub(crate) fn new(code: Arc<FilterCode>) -> Filter {
-        Filter { code, routes: Routes::default() }
+        Filter { code, routes: Routes::default(), spare: Spare::default() }
     }
 
     /// Whether the filter passes this record unchanged.
@@ -155,7 +157,7 @@ impl Filter {
         context: &Context,
         out: &mut dyn FnMut(Record),
     ) -> Option<Record> {
-        let Filter { code, routes } = self;
+        let Filter { code, routes, spare } = self;
         let shape = record.shape();
         let cases = match routes.get(shape, &code.table, || code.route(shape)) {
             Ok(Route::Cases(cases)) => cases,
@@ -177,9 +179,9 @@ impl Filter {
         let mut record = record;
         let last = outputs.len().checked_sub(1)?;
         for (i, made) in outputs.iter().enumerate() {
-            match make(made, &mut record) {
+            match make(made, &mut record, spare) {
                 Ok(made) if i == last => {
-                    record.use_up();
+                    spare.keep(record);
                     return Some(made);
                 }
                 Ok(made) => out(made),
@@ -225,9 +227,9 @@ fn choose(plan: &FilterPlan, record: &Record) -> Result<usize, EvaluationError> 
 }
 
 /// Creates an output record. After an error, the input record is unchanged.
-fn make(made: &Made, record: &mut Record) -> Result<Record, EvaluationError> {
+fn make(made: &Made, record: &mut Record, spare: &mut Spare) -> Result<Record, EvaluationError> {
     let mut failed = None;
-    let new = Record::of(
+    let new = spare.record(
         made.shape,
         made.from.iter().map(|from| match from {
             From::Copy(at) => record.values()[*at].clone(),

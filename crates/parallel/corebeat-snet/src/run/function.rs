@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::label::{Kind, Label};
 use crate::plan::BoxPlan;
 use crate::rank::field;
-use crate::record::Record;
+use crate::record::{Record, Spare};
 use crate::shape::Shape;
 use crate::value::Value;
 
@@ -125,6 +125,8 @@ pub(crate) struct Caller {
     code: Arc<BoxCode>,
     routes: Routes<Route>,
     arguments: Vec<Value>,
+    /// Memory of the previous record, for the next one.
+    spare: Spare,
     /// Calls until the next measured call, and calls between measured calls.
     until_measured: u32,
     measured_every: u32,
@@ -142,6 +144,7 @@ pub(crate) trait Receiver {
 struct Output<'a, T: Receiver> {
     outputs: &'a [Made],
     past: &'a [Value],
+    spare: &'a mut Spare,
     to: &'a mut T,
     /// Time in the receiver, if the call is measured.
     away: Option<Duration>,
@@ -152,8 +155,8 @@ impl<T: Receiver> Sink for Output<'_, T> {
     fn put(&mut self, variant: usize, values: &mut [Value]) -> bool {
         let made = &self.outputs[variant];
         let record = match &made.from {
-            None => Record::of(made.shape, values.iter_mut().map(take)),
-            Some(from) => Record::of(
+            None => self.spare.record(made.shape, values.iter_mut().map(take)),
+            Some(from) => self.spare.record(
                 made.shape,
                 from.iter().map(|from| match from {
                     From::Function(at) => take(&mut values[*at]),
@@ -179,6 +182,7 @@ impl Caller {
             code,
             routes: Routes::default(),
             arguments: Vec::new(),
+            spare: Spare::default(),
             until_measured: 1,
             measured_every: 1,
             busy: Duration::ZERO,
@@ -191,7 +195,7 @@ impl Caller {
         if context.is_abandoned() {
             return;
         }
-        let Caller { code, routes, arguments, until_measured, measured_every, busy } = self;
+        let Caller { code, routes, arguments, spare, until_measured, measured_every, busy } = self;
         let shape = record.shape();
         let (taken, outputs) = match routes.get(shape, &code.table, || code.route(shape)) {
             Ok(Route::Call { arguments, outputs }) => (arguments, outputs),
@@ -227,7 +231,7 @@ impl Caller {
         let away = measured.then_some(Duration::ZERO);
         let (ended, away) = match taken {
             None => {
-                let mut output = Output { outputs, past: &[], to, away };
+                let mut output = Output { outputs, past: &[], spare, to, away };
                 (
                     invoke(
                         &*code.body,
@@ -244,7 +248,7 @@ impl Caller {
                     true => values[*at].clone(),
                     false => take(&mut values[*at]),
                 }));
-                let mut output = Output { outputs, past: record.values(), to, away };
+                let mut output = Output { outputs, past: record.values(), spare, to, away };
                 (
                     invoke(&*code.body, arguments, &mut Out::new(&code.plan, &mut output)),
                     output.away,
@@ -259,7 +263,7 @@ impl Caller {
                 *busy += time;
             }
         }
-        record.use_up();
+        spare.keep(record);
         if let Err(why) = ended {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }
@@ -277,7 +281,7 @@ impl Caller {
 
     /// Calls an initialiser, which runs once at the start of the network, without a record.
     fn initialise(&mut self, to: &mut impl Receiver, context: &Context) {
-        let Caller { code, .. } = self;
+        let Caller { code, spare, .. } = self;
         let outputs =
             code.plan.outputs.iter().map(|output| made(Shape::empty(), &[], output)).collect();
         let outputs: Vec<Made> = match outputs {
@@ -286,7 +290,7 @@ impl Caller {
                 return context.failure(&format!("box {}", code.name), format_args!("{why}"));
             }
         };
-        let mut output = Output { outputs: &outputs, past: &[], to, away: None };
+        let mut output = Output { outputs: &outputs, past: &[], spare, to, away: None };
         if let Err(why) = invoke(&*code.body, &mut [], &mut Out::new(&code.plan, &mut output)) {
             context.failure(&format!("box {}", code.name), format_args!("{why}"));
         }

@@ -5,8 +5,8 @@ use std::sync::{Arc, RwLock};
 
 use crate::shape::Shape;
 
-/// Routes in the cache of one replica, beside the most recent one. One more route clears the cache.
-const OLDER_MAX: usize = 63;
+/// Routes in the cache of one replica. One more route clears the cache.
+const CACHED_MAX: usize = 64;
 
 /// All routes of one entity, shared by its replicas.
 pub(crate) struct Table<T>(RwLock<HashMap<Shape, Arc<T>>>);
@@ -19,14 +19,13 @@ impl<T> Default for Table<T> {
 
 /// Cache of routes of one replica. A record usually has the shape of a recent record.
 pub(crate) struct Routes<T> {
-    /// Beside the other data of the replica: most replicas have records of one shape.
-    recent: Option<(Shape, Arc<T>)>,
-    older: Vec<(Shape, Arc<T>)>,
+    /// The most recent route is first.
+    cached: Vec<(Shape, Arc<T>)>,
 }
 
 impl<T> Default for Routes<T> {
     fn default() -> Self {
-        Routes { recent: None, older: Vec::new() }
+        Routes { cached: Vec::new() }
     }
 }
 
@@ -39,14 +38,13 @@ impl<T> Routes<T> {
         table: &Table<T>,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&T, E> {
-        match &self.recent {
-            Some((recent, _)) if *recent == shape => {}
-            _ => self.change(shape, table, make)?,
+        if self.cached.first().is_none_or(|(s, _)| *s != shape) {
+            self.change(shape, table, make)?;
         }
-        Ok(&self.recent.as_ref().expect("a change sets the route").1)
+        Ok(&self.cached[0].1)
     }
 
-    /// Makes the route for another shape the most recent one.
+    /// Moves the route for another shape to the front.
     #[inline(never)]
     fn change<E>(
         &mut self,
@@ -54,31 +52,39 @@ impl<T> Routes<T> {
         table: &Table<T>,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<(), E> {
-        let route = match self.older.iter().position(|(older, _)| *older == shape) {
-            Some(at) => self.older.swap_remove(at),
-            None => (shape, Self::load(shape, table, make)?),
+        let at = match self.cached.iter().position(|(s, _)| *s == shape) {
+            Some(at) => at,
+            None => self.load(shape, table, make)?,
         };
-        if let Some(before) = self.recent.replace(route) {
-            if self.older.len() == OLDER_MAX {
-                self.older.clear();
-            }
-            self.older.push(before);
-        }
+        self.cached.swap(0, at);
         Ok(())
     }
 
     #[cold]
     fn load<E>(
+        &mut self,
         shape: Shape,
         table: &Table<T>,
         make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<Arc<T>, E> {
+    ) -> Result<usize, E> {
         let known = table.0.read().unwrap_or_else(|e| e.into_inner()).get(&shape).cloned();
-        if let Some(route) = known {
-            return Ok(route);
+        let route = match known {
+            Some(route) => route,
+            None => {
+                let route = Arc::new(make()?);
+                table
+                    .0
+                    .write()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .entry(shape)
+                    .or_insert(route)
+                    .clone()
+            }
+        };
+        if self.cached.len() == CACHED_MAX {
+            self.cached.clear();
         }
-        let route = Arc::new(make()?);
-        let mut all = table.0.write().unwrap_or_else(|e| e.into_inner());
-        Ok(all.entry(shape).or_insert(route).clone())
+        self.cached.push((shape, route));
+        Ok(self.cached.len() - 1)
     }
 }
