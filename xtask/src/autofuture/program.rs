@@ -245,7 +245,7 @@ pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
     if changed.is_empty() {
         return Ok(());
     }
-    Err(format!("the outputs of these programs changed: {}", changed.join(", ")))
+    Err(format!("the outputs or tests of these programs changed: {}", changed.join(", ")))
 }
 
 /// The cells of a row behind the names.
@@ -262,7 +262,7 @@ fn cells(row: &Row) -> String {
         cell(&row.frequent),
         cell(&row.hottest),
         cell(&row.tests),
-        row.outputs.clone(),
+        cell(&row.outputs),
         seconds,
     ];
     cells.extend(row.speeds.iter().map(Spread::to_string));
@@ -272,7 +272,7 @@ fn cells(row: &Row) -> String {
 
 /// Text in a cell of a table.
 fn cell(text: &str) -> String {
-    text.lines().next().unwrap_or("no message").replace('|', "\\|")
+    text.lines().next().unwrap_or("").replace('|', "\\|")
 }
 
 fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String> {
@@ -297,53 +297,82 @@ fn evaluate(place: &Place, program: &Program, seeds: u64) -> Result<Row, String>
     std::fs::write(&file, ranked).map_err(|e| format!("{}: {e}", file.display()))?;
     row.frequent = frequent(ranked);
     row.hottest = hottest(ranked);
-    // Tests that do not compile, or do not pass before, are no reason to leave the program out.
-    let planned = list(place, program, &sources.root, &assumed, None)?;
-    let tests_before = match candidates(&planned).0 {
-        0 => Err("not run".into()),
-        _ => steady(|| tests(place, program, &sources, None)),
-    };
-    row.tests = tests_before.as_ref().map_or_else(String::clone, |results| super::summary(results));
-    let apply = [&["--apply", "--allow-dirty"], &assumed[..]].concat();
-    (row.candidates, row.rejected) =
-        candidates(&list(place, program, &sources.root, &apply, None)?);
+    (row.candidates, row.rejected) = planned(ranked);
     if row.candidates == 0 {
+        row.tests = "not run".into();
         row.outputs = "not rewritten".into();
         return Ok(row);
     }
-    let after = build(place, program, &sources, "after")?;
+    // Tests that do not compile, or do not pass before, are no reason to leave the program out.
+    let tests_before = steady(|| tests(place, program, &sources, None));
+    row.tests = tests_before.as_ref().map_or_else(String::clone, |results| super::summary(results));
+    let apply = [&["--apply", "--allow-dirty"], &assumed[..]].concat();
+    match list(place, program, &sources.root, &apply, None) {
+        Ok(applied) => (row.candidates, row.rejected) = candidates(&applied),
+        Err(why) => {
+            row.outputs = format!("not rewritten: {}", why.trim_start_matches("error: "));
+            return Ok(row);
+        }
+    }
+    let after = match build(place, program, &sources, "after") {
+        Ok(after) => after,
+        Err(why) => {
+            row.outputs = format!("**{why}** after");
+            row.has_changed = true;
+            return Ok(row);
+        }
+    };
     if let Ok(expected) = &tests_before {
-        let ways = [None].into_iter().chain((0..seeds.min(TESTED)).map(Some));
-        for way in ways {
-            if tests(place, program, &sources, way).as_ref() != Ok(expected) {
-                let way = way.map_or("without a seed".into(), |seed| format!("for seed {seed}"));
-                row.tests += &format!(", **different** after, {way}");
-                row.has_changed = true;
-                break;
-            }
-        }
-        if !row.has_changed {
-            row.tests += ", the same after";
-        }
+        let mut ways = [None].into_iter().chain((0..seeds.min(TESTED)).map(Some));
+        let found = ways.find_map(|way| {
+            let difference = difference(expected, tests(place, program, &sources, way))?;
+            let way = way.map_or("without a seed".into(), |seed| format!("for seed {seed}"));
+            Some(format!("**{difference}** after, {way}"))
+        });
+        row.has_changed = found.is_some();
+        row.tests += &format!(", {}", found.unwrap_or("the same after".into()));
     }
-    let mut runs = 0;
-    let mut different = None;
-    for seed in 0..seeds {
-        let files = place.inputs(program, seed, program.sizes[0])?;
-        let expected = place.result(program, &before, &files, &[])?;
-        let number = seed.to_string();
-        let ways = THREADS.map(|threads| ("COREBEAT_FUTURE_THREADS", threads));
-        for way in ways.into_iter().chain([("COREBEAT_FUTURE_SEED", number.as_str())]) {
-            runs += 1;
-            if place.result(program, &after, &files, &[way])? != expected && different.is_none() {
-                different = Some(format!("**different** for seed {seed}, {}={}", way.0, way.1));
-            }
-        }
-    }
-    row.has_changed |= different.is_some();
-    row.outputs = different.unwrap_or(format!("equal in {runs} runs"));
+    let compared = compare(place, program, [&before, &after], seeds)?;
+    row.has_changed |= compared.is_err();
+    row.outputs = compared.map_or_else(|why| why, |runs| format!("equal in {runs} runs"));
     measure(place, program, [&before, &after], &timed, &mut row)?;
     Ok(row)
+}
+
+/// How the results of tests after the rewrite differ from those before, if they do.
+fn difference(before: &[String], after: Result<Vec<String>, String>) -> Option<String> {
+    match after {
+        Ok(after) if after == before => None,
+        Ok(_) => Some("different".into()),
+        Err(why) => Some(why),
+    }
+}
+
+/// Runs both programs with inputs from seeds. The inner result has the number of runs, or the first
+/// run of the rewritten program that differs or fails.
+fn compare(
+    place: &Place,
+    program: &Program,
+    [before, after]: [&Path; 2],
+    seeds: u64,
+) -> Result<Result<usize, String>, String> {
+    let mut runs = 0;
+    for seed in 0..seeds {
+        let files = place.inputs(program, seed, program.sizes[0])?;
+        let expected = place.result(program, before, &files, &[])?;
+        let number = seed.to_string();
+        let ways = THREADS.map(|threads| ("COREBEAT_FUTURE_THREADS", threads));
+        for (name, value) in ways.into_iter().chain([("COREBEAT_FUTURE_SEED", number.as_str())]) {
+            runs += 1;
+            let why = match place.result(program, after, &files, &[(name, value)]) {
+                Ok(shown) if shown == expected => continue,
+                Ok(_) => "different".into(),
+                Err(why) => why,
+            };
+            return Ok(Err(format!("**{why}** for seed {seed}, {name}={value}")));
+        }
+    }
+    Ok(Ok(runs))
 }
 
 // ---- sources
@@ -559,6 +588,20 @@ fn candidates(list: &str) -> (usize, usize) {
     counts.unwrap_or_default()
 }
 
+/// The numbers of candidates and rejections without a profile, from a list with one: it rejects
+/// candidates for their small shares, and `--apply` without a profile rewrites these, too.
+fn planned(ranked: &str) -> (usize, usize) {
+    let is_small = |line: &&str| {
+        let reason = line.split_once(STAY).map_or("", |(_, reason)| reason);
+        line.starts_with("note: rejected [")
+            && reason.starts_with("it takes ")
+            && reason.contains(SHARE)
+    };
+    let small = ranked.lines().filter(is_small).count();
+    let (candidates, rejected) = candidates(ranked);
+    (candidates + small, rejected.saturating_sub(small))
+}
+
 /// Text between what is rejected and the reason.
 const STAY: &str = " stay sequential: ";
 /// Text of the lines of a profile.
@@ -753,6 +796,28 @@ mod tests {
         assert_eq!(line_start(list, list.find("45.5").unwrap() + 3), list.find("45.5").unwrap());
         let cold = list.replace("45.5", "0.5");
         assert_eq!(hottest(&cold), "none with 1 % of the time");
+    }
+
+    #[test]
+    fn candidates_with_small_shares_are_planned() {
+        let ranked = "note: rejected [map]: the iterations stay sequential: it takes 0.0 % of the \
+                      time of `a b`\n --> src/a.rs:214\n\n\
+                      0.0 % of the time of `a b`:\n\
+                      note: rejected [loop]: the iterations stay sequential: `x` may exit by `?`\n\
+                      1 candidates, 2 rejected\n";
+        assert_eq!(candidates(ranked), (1, 2));
+        assert_eq!(planned(ranked), (2, 1));
+    }
+
+    #[test]
+    fn failures_after_the_rewrite_have_their_reasons() {
+        let before = ["test a ... ok".to_owned()];
+        assert_eq!(difference(&before, Ok(before.to_vec())), None);
+        assert_eq!(difference(&before, Ok(Vec::new())).unwrap(), "different");
+        let late = "cargo does not end in 1800 s".to_owned();
+        assert_eq!(difference(&before, Err(late.clone())), Some(late));
+        let row = Row { exact: 1, outputs: "not rewritten: `a|b`\nmore".into(), ..Row::default() };
+        assert_eq!(cells(&row), " 1 | no | 0 |  |  |  | not rewritten: `a\\|b` |  |  |  |");
     }
 
     #[test]

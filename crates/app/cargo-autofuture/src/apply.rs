@@ -13,6 +13,9 @@ use std::process::Command;
 /// The crate that rewritten code uses, in the checkout from which this program was built.
 const FUTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../parallel/corebeat-future");
 
+/// Added to a source file as it was: the compiler reads a dependency only if the sources name it.
+const NAMED: &str = "\nextern crate corebeat_future as _;\n";
+
 /// A file before and after the rewrite. A file that was not there before has no old text.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
@@ -153,9 +156,8 @@ fn rewrite(
     }
     let Err(error) = compile(options)? else { return Ok(()) };
     // The sources as they were, with the runtime: is the rewrite the reason, or the dependency?
-    // The compiler reads a dependency only if the sources name it.
     for change in changes {
-        replace(&change.path, &format!("{}\nextern crate corebeat_future as _;\n", change.old))?;
+        replace(&change.path, &format!("{}{NAMED}", change.old))?;
     }
     Err(match compile(options)? {
         Ok(()) => Error::Rewritten(error),
@@ -261,7 +263,10 @@ fn is_of_rewrite(file: &Saved, now: &Option<String>) -> bool {
             .collect()
     };
     let is_lock = file.path.file_name().is_some_and(|name| name == "Cargo.lock");
-    is_lock || *now == file.old || file.new.is_none() && rest(now) == rest(&file.old)
+    // From the beginning, the record has the new texts of the sources only.
+    let is_source = file.new.is_some();
+    let is_named = now.as_ref().and_then(|now| now.strip_suffix(NAMED)) == file.old.as_deref();
+    is_lock || *now == file.old || if is_source { is_named } else { rest(now) == rest(&file.old) }
 }
 
 #[cfg(test)]
@@ -290,6 +295,27 @@ mod tests {
         let failed = restore(&saved).unwrap_err();
         assert!(failed.to_string().contains("missing/a.rs"), "{failed}");
         assert_eq!(std::fs::read_to_string(path("b.rs")).unwrap(), "old");
+    }
+
+    #[test]
+    fn an_interrupted_rewrite_leaves_known_texts_only() {
+        let file = |name: &str, new: Option<&str>| Saved {
+            path: name.into(),
+            old: Some("old\n".into()),
+            new: new.map(String::from),
+        };
+        let is_known = |file: &Saved, now: &str| is_of_rewrite(file, &Some(now.into()));
+        let source = file("src/main.rs", Some("new\n"));
+        assert!(is_known(&source, "old\n"));
+        assert!(is_known(&source, &format!("old\n{NAMED}")));
+        for other in ["", NAMED, "old\n\n", &format!("old\n{NAMED}\n"), &format!("other{NAMED}")] {
+            assert!(!is_known(&source, other), "{other}");
+        }
+        assert!(!is_of_rewrite(&source, &None));
+        let manifest = file("Cargo.toml", None);
+        assert!(is_known(&manifest, "old\n\n[dependencies]\ncorebeat-future = \"1\"\n"));
+        assert!(!is_known(&manifest, &format!("old\n{NAMED}")));
+        assert!(is_known(&file("Cargo.lock", None), "other"));
     }
 
     #[test]

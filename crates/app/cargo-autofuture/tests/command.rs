@@ -228,10 +228,21 @@ fn an_interrupted_rewrite_is_undone() {
     // As the record was when the first file changed.
     let interrupted = written.replace("\"is_complete\":true", "\"is_complete\":false");
     assert_ne!(interrupted, written);
+    let main = folder.join("example/src/main.rs");
+    let rewritten = std::fs::read_to_string(&main).unwrap();
+    // The second text is that of the check whether the dependency alone compiles.
+    let checked = format!("{SOURCE}\nextern crate corebeat_future as _;\n");
+    for left in [rewritten, checked] {
+        std::fs::write(&record, &interrupted).unwrap();
+        std::fs::write(&main, left).unwrap();
+        let undone = autofuture(folder, &["--undo"]);
+        assert!(undone.status.success(), "{}", text(&undone.stderr));
+        assert_eq!(std::fs::read_to_string(&main).unwrap(), SOURCE);
+    }
     std::fs::write(&record, interrupted).unwrap();
-    let undone = autofuture(folder, &["--undo"]);
-    assert!(undone.status.success(), "{}", text(&undone.stderr));
-    assert_eq!(std::fs::read_to_string(folder.join("example/src/main.rs")).unwrap(), SOURCE);
+    std::fs::write(&main, format!("{SOURCE}// A later line.\n")).unwrap();
+    let refused = autofuture(folder, &["--undo"]);
+    assert!(text(&refused.stderr).contains("main.rs has changed since the rewrite"));
 }
 
 #[test]

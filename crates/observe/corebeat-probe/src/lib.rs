@@ -106,6 +106,7 @@
 extern crate self as corebeat_probe;
 
 mod call;
+#[cfg(feature = "json")]
 pub mod chrome;
 mod control;
 mod count;
@@ -114,6 +115,7 @@ mod error;
 mod event;
 pub mod kieker;
 mod line;
+#[cfg(feature = "json")]
 pub mod otlp;
 mod pattern;
 mod probe;

@@ -1,12 +1,14 @@
 //! Exporters to other formats.
 
 mod ctf;
+#[cfg(feature = "json")]
 mod json;
 mod name;
 mod table;
 mod text;
 
 pub use ctf::write_ctf;
+#[cfg(feature = "json")]
 pub use json::{write_chrome, write_chrome_events, write_json_lines};
 pub use table::write_csv;
 pub use text::write_text;

@@ -169,9 +169,9 @@ pub use error::Error;
 pub use event::{
     Event, FIELDS_MAX, Field, FieldKind, Fields, KINDS_MAX, Kind, Plain, TEXT_BYTES_MAX, Type,
 };
-pub use export::{
-    write_chrome, write_chrome_events, write_csv, write_ctf, write_json_lines, write_text,
-};
+#[cfg(feature = "json")]
+pub use export::{write_chrome, write_chrome_events, write_json_lines};
+pub use export::{write_csv, write_ctf, write_text};
 pub use log::Log;
 pub use reader::{Ending, Packet, Process, ReadField, ReadKind, Reader, Record, Thread, Value};
 pub use timeline::Timeline;
