@@ -267,32 +267,12 @@ impl<'a> Matcher<'a> {
     ) -> Flow {
         // A loop, because a rule may have any number of conditions, and the stack has a limit.
         let step = loop {
-            match steps.get(index).map(|planned| &planned.step) {
-                None => return found(binding),
-                Some(Step::Filter(condition)) => match self.is_true(condition, binding) {
-                    Ok(true) => self.passed(steps, index),
-                    Ok(false) => return ControlFlow::Continue(()),
-                    Err(fault) => return self.fail(fault),
-                },
-                Some(Step::Order(first, second)) => {
-                    if at(binding, *first) > at(binding, *second) {
-                        return ControlFlow::Continue(());
-                    }
-                    self.passed(steps, index);
-                }
-                Some(Step::Least) => {
-                    if !self.rule.symmetry.is_least(binding) {
-                        return ControlFlow::Continue(());
-                    }
-                    self.passed(steps, index);
-                }
-                Some(Step::Apart { edge, paths }) => {
-                    if self.is_on_path(paths, at(binding, *edge)) {
-                        return ControlFlow::Continue(());
-                    }
-                    self.passed(steps, index);
-                }
-                Some(step) => break step,
+            let Some(planned) = steps.get(index) else { return found(binding) };
+            match self.check(&planned.step, binding) {
+                None => break &planned.step,
+                Some(Ok(true)) => self.passed(steps, index),
+                Some(Ok(false)) => return ControlFlow::Continue(()),
+                Some(Err(fault)) => return self.fail(fault),
             }
             index += 1;
         };
@@ -355,6 +335,18 @@ impl<'a> Matcher<'a> {
             }
             _ => self.rare_step(steps, index, binding, found),
         }
+    }
+
+    /// Whether a check is passed; `None` for a step that binds an element.
+    #[inline(always)]
+    fn check(&self, step: &Step, binding: &mut Binding) -> Option<Result<bool, Fault>> {
+        Some(match step {
+            Step::Filter(condition) => self.is_true(condition, binding),
+            Step::Order(first, second) => Ok(at(binding, *first) <= at(binding, *second)),
+            Step::Least => Ok(self.rule.symmetry.is_least(binding)),
+            Step::Apart { edge, paths } => Ok(!self.is_on_path(paths, at(binding, *edge))),
+            _ => return None,
+        })
     }
 
     #[inline(always)]

@@ -526,7 +526,7 @@ impl<'s> Search<'s> {
         let mut step = code::step(instruction, &mut self.factory, &frame);
         step.depth = state.depth;
         let mnemonic = instruction.mnemonic();
-        let stack_pointer = state.stack_pointer()?;
+        state.stack_pointer()?;
         let is_call = matches!(mnemonic, Mnemonic::Call | Mnemonic::Syscall);
         if is_call && self.skips_calls {
             for i in (0..REGISTER_COUNT).filter(|i| !PRESERVED.contains(i)) {
@@ -548,8 +548,14 @@ impl<'s> Search<'s> {
         step.writes.retain(|access| !is_stack_pointer(access.0));
 
         let value = self.value(instruction, &before);
-        let flags = flags(instruction, &before);
-        // Forget everything that the instruction writes.
+        self.forget(instruction, &before, state);
+        self.write(instruction, &before, state, value)?;
+        let next = self.successors(instruction, &before)?;
+        Some((step, next))
+    }
+
+    /// Forgets everything that an instruction writes, except the flags if they are known.
+    fn forget(&mut self, instruction: &Instruction, before: &State, state: &mut State) {
         let info = self.factory.info(instruction);
         for used in info.used_registers() {
             if !matches!(used.access(), OpAccess::Read | OpAccess::CondRead) {
@@ -561,16 +567,26 @@ impl<'s> Search<'s> {
                 memory.access(),
                 OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
             );
-            if let Some(Place::Frame { offset, .. }) = frame(memory).filter(|_| !read) {
+            if let Some(Place::Frame { offset, .. }) = place(before, memory).filter(|_| !read) {
                 state.store(offset, memory.memory_size().size().max(1), Value::Unknown);
             }
         }
         if instruction.rflags_modified() != 0 {
-            state.flags = flags;
+            state.flags = flags(instruction, before);
         }
-        // Store what is known.
-        let fall = instruction.next_ip();
-        let target = || instruction.near_branch_target();
+    }
+
+    /// Stores the result of an instruction, as far as it is known. `None` if the stack pointer is
+    /// not known afterwards.
+    fn write(
+        &mut self,
+        instruction: &Instruction,
+        before: &State,
+        state: &mut State,
+        value: Value,
+    ) -> Option<()> {
+        let stack_pointer = before.stack_pointer()?;
+        let mnemonic = instruction.mnemonic();
         match mnemonic {
             Mnemonic::Push => {
                 state.registers[STACK_POINTER] = stack(stack_pointer - 8);
@@ -587,7 +603,7 @@ impl<'s> Search<'s> {
             }
             Mnemonic::Call => {
                 state.registers[STACK_POINTER] = stack(stack_pointer - 8);
-                state.store(stack_pointer - 8, 8, constant(fall));
+                state.store(stack_pointer - 8, 8, constant(instruction.next_ip()));
                 state.depth += 1;
             }
             Mnemonic::Cdqe => state.registers[RAX] = value,
@@ -600,7 +616,7 @@ impl<'s> Search<'s> {
                     OpKind::Register => state.set(instruction.op0_register(), value),
                     OpKind::Memory => {
                         let memory = self.factory.info(instruction).used_memory().first().copied();
-                        let place = memory.as_ref().and_then(|memory| place(&before, memory));
+                        let place = memory.as_ref().and_then(|memory| place(before, memory));
                         if let (Some(memory), Some(Place::Frame { offset, .. })) = (memory, place) {
                             state.store(offset, memory.memory_size().size().max(1), value);
                         }
@@ -610,8 +626,15 @@ impl<'s> Search<'s> {
             }
             _ => {}
         }
-        state.stack_pointer()?;
-        let next = match instruction.flow_control() {
+        state.stack_pointer().map(drop)
+    }
+
+    /// Returns the addresses at which the program may continue. `None` if a return address is not
+    /// known.
+    fn successors(&mut self, instruction: &Instruction, before: &State) -> Option<Vec<u64>> {
+        let fall = instruction.next_ip();
+        let target = || instruction.near_branch_target();
+        Some(match instruction.flow_control() {
             FlowControl::Next => vec![fall],
             FlowControl::UnconditionalBranch | FlowControl::Call => vec![target()],
             FlowControl::ConditionalBranch => {
@@ -621,13 +644,12 @@ impl<'s> Search<'s> {
                     None => vec![fall, target()],
                 }
             }
-            FlowControl::Return => self.return_address(stack_pointer, &before)?,
+            FlowControl::Return => self.return_address(before.stack_pointer()?, before)?,
             FlowControl::IndirectBranch | FlowControl::IndirectCall => {
-                self.targets(instruction, &before)
+                self.targets(instruction, before)
             }
             _ => Vec::new(),
-        };
-        Some((step, next))
+        })
     }
 
     /// Executes a system call. Only `sched_yield` has no effect.
@@ -712,8 +734,6 @@ impl<'s> Search<'s> {
         let first = self.peek(instruction, 0, state);
         let second = self.peek(instruction, 1, state);
         let size = operand_bytes(instruction);
-        // Shifts use the lowest bits of the count.
-        let count = |b: u64| b as u32 & if size == 8 { 63 } else { 31 };
         let numbers = || match (first, second) {
             (Value::Constant { value: a, .. }, Value::Constant { value: b, .. }) => Some((a, b)),
             _ => None,
@@ -775,30 +795,16 @@ impl<'s> Search<'s> {
                 }
                 _ => known(numbers().map(|(a, b)| a & b)),
             },
-            Mnemonic::Or => known(numbers().map(|(a, b)| a | b)),
-            Mnemonic::Xor => known(numbers().map(|(a, b)| a ^ b)),
-            Mnemonic::Shl => known(numbers().map(|(a, b)| a << count(b))),
-            Mnemonic::Shr => known(numbers().map(|(a, b)| a >> count(b))),
+            Mnemonic::Or | Mnemonic::Xor | Mnemonic::Shl | Mnemonic::Shr => {
+                known(numbers().map(|(a, b)| combined(instruction.mnemonic(), size, a, b)))
+            }
             Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Neg | Mnemonic::Not => match first {
-                Value::Constant { value, .. } => known(Some(match instruction.mnemonic() {
-                    Mnemonic::Inc => value.wrapping_add(1),
-                    Mnemonic::Dec => value.wrapping_sub(1),
-                    Mnemonic::Neg => value.wrapping_neg(),
-                    _ => !value,
-                })),
+                Value::Constant { value, .. } => {
+                    known(Some(changed(instruction.mnemonic(), value)))
+                }
                 _ => Value::Unknown,
             },
-            _ => {
-                let code = instruction.condition_code();
-                match state.flags.and_then(|f| holds(code, f)) {
-                    Some(true) if is_move(instruction) => second,
-                    Some(false) if is_move(instruction) => first,
-                    Some(set) if is_set(instruction) => {
-                        Value::Constant { value: u64::from(set), bytes: 1 }
-                    }
-                    _ => Value::Unknown,
-                }
-            }
+            _ => selected(instruction, state, first, second),
         }
     }
 
@@ -926,6 +932,38 @@ fn place(state: &State, memory: &UsedMemory) -> Option<Place> {
     }
     let offset = state.offset(memory.base(), memory.index(), memory.displacement())?;
     Some(Place::Frame { base: Register::RSP, offset })
+}
+
+/// The result of a conditional move, or of an instruction that stores a condition.
+fn selected(instruction: &Instruction, state: &State, first: Value, second: Value) -> Value {
+    match state.flags.and_then(|f| holds(instruction.condition_code(), f)) {
+        Some(true) if is_move(instruction) => second,
+        Some(false) if is_move(instruction) => first,
+        Some(set) if is_set(instruction) => Value::Constant { value: u64::from(set), bytes: 1 },
+        _ => Value::Unknown,
+    }
+}
+
+/// The result of `or`, `xor` or a shift of numbers with this number of bytes.
+fn combined(mnemonic: Mnemonic, bytes: usize, a: u64, b: u64) -> u64 {
+    // Shifts use the lowest bits of the count.
+    let count = b as u32 & if bytes == 8 { 63 } else { 31 };
+    match mnemonic {
+        Mnemonic::Or => a | b,
+        Mnemonic::Xor => a ^ b,
+        Mnemonic::Shl => a << count,
+        _ => a >> count,
+    }
+}
+
+/// The result of `inc`, `dec`, `neg` or `not`.
+fn changed(mnemonic: Mnemonic, value: u64) -> u64 {
+    match mnemonic {
+        Mnemonic::Inc => value.wrapping_add(1),
+        Mnemonic::Dec => value.wrapping_sub(1),
+        Mnemonic::Neg => value.wrapping_neg(),
+        _ => !value,
+    }
 }
 
 /// Returns whether an instruction that [`Search::value`] handles writes its first operand.

@@ -952,21 +952,7 @@ impl Node {
                 self.return_room();
                 Ok(())
             }
-            Kind::Fetch => {
-                let (field, weight, request) = (content.u64()?, content.u64()?, content.u64()?);
-                let value = Value::Array(self.reduce(field, weight, from)?);
-                let apart: Vec<&Arc<Array>> = self.apart(&value).into_iter().collect();
-                self.post_as(from, Posted::Counted, &apart, |bytes, _| {
-                    let mut frame = Write::new(bytes, Kind::Data);
-                    frame.u64(request);
-                    match apart.first() {
-                        Some(array) => frame.apart(array),
-                        None => frame.value(&value),
-                    }
-                    frame.end();
-                });
-                Ok(())
-            }
+            Kind::Fetch => self.answer(content),
             Kind::Data => self.data_from(content, incoming),
             Kind::Release => {
                 let (field, weight) = (content.u64()?, content.u64()?);
@@ -1005,6 +991,24 @@ impl Node {
             }
             Kind::Probe | Kind::Idle | Kind::Explain | Kind::Waits => self.detected(kind, content),
         }
+    }
+
+    /// Sends a field to the rank that requests it.
+    fn answer(&self, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
+        let from = content.from;
+        let (field, weight, request) = (content.u64()?, content.u64()?, content.u64()?);
+        let value = Value::Array(self.reduce(field, weight, from)?);
+        let apart: Vec<&Arc<Array>> = self.apart(&value).into_iter().collect();
+        self.post_as(from, Posted::Counted, &apart, |bytes, _| {
+            let mut frame = Write::new(bytes, Kind::Data);
+            frame.u64(request);
+            match apart.first() {
+                Some(array) => frame.apart(array),
+                None => frame.value(&value),
+            }
+            frame.end();
+        });
+        Ok(())
     }
 
     fn detected(&self, kind: Kind, content: &mut Bytes<'_>) -> Result<(), Corrupt> {
