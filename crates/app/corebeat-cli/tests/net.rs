@@ -950,7 +950,10 @@ fn run_of_several_ranks_without_mpi_is_refused_in_one_line() {
         assert!(line.contains("the feature 'mpi'"), "{line}");
         let profile = command(&folder, &["profile", "double.snet"]).env(name, size).output();
         let line = text(&profile.unwrap().stderr);
-        assert!(line.contains("only 'net run' runs on several ranks"), "{line}");
+        assert!(line.contains(&format!("the run has {size} ranks")), "{line}");
+        let live = command(&folder, &["draw", "double.snet", "--live"]).env(name, size).output();
+        let line = text(&live.unwrap().stderr);
+        assert!(line.contains("does not run on several ranks"), "{line}");
     }
     let output = net(&folder, &["run", "double.snet", "-b", "double.c", "--eager", "1"]);
     assert_eq!(output.status.code(), Some(2));

@@ -1,5 +1,6 @@
 //! `corebeat rewrite`, as a user runs it.
 
+use corebeat_test_group::reset_signals;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -19,7 +20,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 
 fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corebeat"));
-    command.current_dir(folder).arg("rewrite").args(args);
+    reset_signals(command.current_dir(folder).arg("rewrite").args(args));
     command
 }
 

@@ -101,16 +101,19 @@ impl Evidence {
             self.callers.clear();
         }
         let known = self.callers.get(&(pid, ip));
-        if !known.is_some_and(|callers| call::are_on_stack(callers, context))
-            && *left >= call::INSTRUCTIONS_MAX
-        {
+        if !known.is_some_and(|callers| call::are_on_stack(callers, context)) {
+            if *left < call::INSTRUCTIONS_MAX {
+                // The sample may be of any of the loops.
+                let ids: Vec<LoopId> = loops.iter().map(|known| known.id).collect();
+                ids.into_iter().for_each(|id| self.count(id, |count| count.cut += 1));
+                return;
+            }
             let (callers, followed) = call::callers(pid, ip, context, pages);
             *left -= followed;
             self.callers.insert((pid, ip), callers);
         }
-        let callers = self.callers.get(&(pid, ip)).into_iter().flatten();
-        let callers = callers.filter(|caller| call::are_on_stack(&[**caller], context));
-        let mut addresses = std::iter::once(ip).chain(callers.map(|caller| caller.1));
+        let callers = self.callers[&(pid, ip)].iter().map(|caller| caller.1);
+        let mut addresses = std::iter::once(ip).chain(callers);
         let id = addresses.find_map(|address| {
             loops.iter().find(|known| known.contains(address)).map(|known| known.id)
         });
@@ -184,13 +187,18 @@ mod tests {
         let mut evidence = Evidence::default();
         let id = evidence.add_idle(1, &waiting(&[10, 20]));
         let context = Context { registers: [0; REGISTER_COUNT], flags: 0, stack: &[] };
-        let mut left = 0;
+        let pages = &mut Pages::default();
         for ip in [8, 15, 22, 7, 23] {
-            let pages = &mut Pages::default();
-            evidence.add_other((1, ip), &context, pages, false, &mut left);
-            evidence.add_other((2, ip), &context, pages, false, &mut left);
+            for pid in [1, 2] {
+                let mut left = call::INSTRUCTIONS_MAX;
+                evidence.add_other((pid, ip), &context, pages, false, &mut left);
+            }
         }
-        assert_eq!((evidence.counts[&id].other, evidence.counts.len()), (3, 1));
+        let counts = |evidence: &Evidence| (evidence.counts[&id].other, evidence.counts[&id].cut);
+        assert_eq!((counts(&evidence), evidence.counts.len()), ((3, 0), 1));
+        // Without an analysis, the sample may be one of the loop.
+        evidence.add_other((1, 99), &context, pages, false, &mut 0);
+        assert_eq!(counts(&evidence), (3, 1));
     }
 
     #[test]
