@@ -111,9 +111,9 @@
 //! # Failure
 //!
 //! Functions return [`Error`]. A failed run keeps the rewrites before the failure, and the graph is
-//! consistent, also after [`Options::stop`], which a search at one starting node does not check.
-//! Numbers of elements and words that would exceed their limits fail before the application changes
-//! the graph; memory that the system cannot allocate ends the program.
+//! consistent, also after [`Options::stop`]. Numbers of elements and words that would exceed their
+//! limits fail before the application changes the graph; memory that the system cannot allocate
+//! ends the program.
 //!
 //! # Limits
 //!

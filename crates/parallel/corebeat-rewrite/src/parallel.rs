@@ -264,7 +264,7 @@ fn collect(shared: &Shared, task: usize) -> Done {
     let matcher = Matcher::new(store, &shared.rule, &shared.plan)
         .avoiding(locks)
         .filtered(&filters)
-        .until(shared.options.stop());
+        .until(shared.options.stop_flag());
     let mut collector = Collector::new(&matcher, locks);
     let mut done = Done::default();
     while let Some(portion) = shared.starts.take(task) {
@@ -287,7 +287,7 @@ fn rewrite(shared: &Shared, task: usize) -> Done {
     let filters = Ends::of(&shared.plan);
     let search = Matcher::new(store, &shared.rule, &shared.plan)
         .filtered(&filters)
-        .until(shared.options.stop());
+        .until(shared.options.stop_flag());
     // A rewrite that has begun is completed, also if the run must stop.
     let matcher = Matcher::new(store, &shared.rule, &shared.plan);
     let mut worker = Worker {
@@ -468,7 +468,7 @@ impl Worker<'_> {
     /// changed.
     fn rewrite_exclusively(&mut self, matcher: &Matcher, former: &Binding) -> Result<bool, String> {
         let _exclusive = lock(&self.shared.exclusive);
-        let stop = self.shared.options.stop();
+        let stop = self.shared.options.stop_flag();
         let again = Matcher::new(matcher.store, matcher.rule, &self.shared.plan).until(stop);
         let found = first_at_start_of(&again, former);
         if let Some(fault) = again.take_fault() {

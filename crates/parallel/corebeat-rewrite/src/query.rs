@@ -126,7 +126,7 @@ pub fn query(graph: &mut Graph, rule: &Rule, options: &Options) -> Result<Table,
     let results = on_tasks(runtime.as_ref(), shared.options.threads, &shared, find);
     let shared = Arc::into_inner(shared).expect("the tasks have ended");
     let matcher =
-        Matcher::new(&shared.store, &shared.rule, &shared.plan).until(shared.options.stop());
+        Matcher::new(&shared.store, &shared.rule, &shared.plan).until(shared.options.stop_flag());
     let projection = Projection::new(&matcher, output, false);
     let table = results
         .into_iter()
@@ -191,7 +191,7 @@ fn find(shared: &Shared, task: usize) -> Found {
     let Some(output) = &shared.rule.output else { return found };
     let matcher = Matcher::new(&shared.store, &shared.rule, &shared.plan)
         .filtered(&filters)
-        .until(shared.options.stop());
+        .until(shared.options.stop_flag());
     let matcher = match output.counts_matches(&shared.rule) {
         true => matcher.counting_ends(&ends),
         false => matcher,

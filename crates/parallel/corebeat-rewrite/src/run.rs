@@ -97,13 +97,13 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(crate) fn stop(&self) -> Option<&AtomicBool> {
+    pub(crate) fn stop_flag(&self) -> Option<&AtomicBool> {
         self.stop.as_deref()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
         // Relaxed: the flag publishes no data.
-        self.stop().is_some_and(|stop| stop.load(Relaxed))
+        self.stop_flag().is_some_and(|stop| stop.load(Relaxed))
     }
 }
 
@@ -298,7 +298,7 @@ impl Run<'_> {
 
     /// Applies a rule to the first match, if there is one.
     fn one(&mut self, rule: &Rule, plan: &Plan) -> Result<(), Error> {
-        let search = Matcher::new(&self.graph.store, rule, plan).until(self.options.stop());
+        let search = Matcher::new(&self.graph.store, rule, plan).until(self.options.stop_flag());
         let mut first = None;
         let _ = search.search(&mut |binding| take_applicable(&search, binding, &mut first));
         if let Some(fault) = search.take_fault() {
@@ -334,7 +334,7 @@ impl Run<'_> {
         let filters = Ends::of(plan);
         let moves = self.graph.store.moves;
         let mut rewrites_at = |run: &mut Self, start: u32| {
-            let stop = run.options.stop();
+            let stop = run.options.stop_flag();
             let search = Matcher::new(&run.graph.store, rule, plan).filtered(&filters).until(stop);
             let mut first = None;
             let _ = search
@@ -383,7 +383,7 @@ impl Run<'_> {
             let locks = Locks { words: &store.locks, sequence };
             let filters = Ends::of(plan);
             let matcher = Matcher::new(store, rule, plan).avoiding(locks).filtered(&filters);
-            let matcher = matcher.until(self.options.stop());
+            let matcher = matcher.until(self.options.stop_flag());
             let mut collector = Collector::new(&matcher, locks);
             for of in plan.start_types() {
                 for index in 0..store.member_limit(*of) {
@@ -424,7 +424,7 @@ impl Run<'_> {
             // them.
             if !is_local {
                 let search = Matcher::new(&self.graph.store, rule, plan);
-                let search = search.until(self.options.stop());
+                let search = search.until(self.options.stop_flag());
                 let Some(again) = first_at_start_of(&search, &binding) else { continue };
                 binding = again;
             }

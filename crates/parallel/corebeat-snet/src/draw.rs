@@ -16,7 +16,7 @@
 //! parts; a part that is nested too deeply shows its name. (Named nets can contain each other many
 //! times, so a short program can define a net of any size.)
 //!
-//! For a run on several ranks, each box has the number of its rank, and one of [`COLOURS`] colours
+//! For a run on several ranks, each box has the number of its rank, and one of eight colours
 //! by this number.
 
 mod frame;

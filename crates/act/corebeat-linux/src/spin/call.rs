@@ -548,14 +548,14 @@ impl<'s> Search<'s> {
         step.writes.retain(|access| !is_stack_pointer(access.0));
 
         let value = self.value(instruction, &before);
-        self.forget(instruction, &before, state);
+        self.discard(instruction, &before, state);
         self.write(instruction, &before, state, value)?;
         let next = self.successors(instruction, &before)?;
         Some((step, next))
     }
 
-    /// Forgets everything that an instruction writes, except the flags if they are known.
-    fn forget(&mut self, instruction: &Instruction, before: &State, state: &mut State) {
+    /// Discards the values that an instruction replaces, except those of flags that are known.
+    fn discard(&mut self, instruction: &Instruction, before: &State, state: &mut State) {
         let info = self.factory.info(instruction);
         for used in info.used_registers() {
             if !matches!(used.access(), OpAccess::Read | OpAccess::CondRead) {
