@@ -238,17 +238,21 @@ fn is_xml_character(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r') || c >= ' ' && !['\u{fffe}', '\u{ffff}'].contains(&c)
 }
 
-/// Text of an element or an attribute. Readers replace other white space by spaces in attributes,
-/// and `\r\n` by `\n`. Characters that XML cannot express are replaced.
+/// Text of an element or an attribute. Characters that XML cannot express are replaced.
 pub(super) fn xml(text: &str) -> String {
-    let text = text.replace(|c| !is_xml_character(c), "\u{fffd}");
-    escape(&text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
+    escaped(&text.replace(|c| !is_xml_character(c), "\u{fffd}"))
 }
 
-/// The same, for a format that must not lose a character.
+/// Text that XML can express, with references: readers replace other white space by spaces in
+/// attributes, and `\r\n` by `\n`.
+fn escaped(text: &str) -> String {
+    escape(text).replace('\t', "&#9;").replace('\n', "&#10;").replace('\r', "&#13;")
+}
+
+/// Text as [`xml`] has it, for a format that must not lose a character.
 fn exact_xml(format: &str, text: &str) -> io::Result<String> {
     if is_xml(text) {
-        return Ok(xml(text));
+        return Ok(escaped(text));
     }
     let remedy = "remove its control characters";
     Err(inexpressible(format, format_args!("the text {text:?}"), remedy))
