@@ -532,15 +532,17 @@ impl Matcher<'_> {
         arrive: &mut dyn FnMut(u32, &mut Binding) -> Flow,
     ) -> Flow {
         let outer = self.paths.borrow().len();
-        let flow = self.follow(step, binding, arrive);
+        let flow = self.follow(step, outer, binding, arrive);
         // A search that has ended leaves its path there.
         self.paths.borrow_mut().truncate(outer);
         flow
     }
 
+    /// The edges of the path are those in `paths` from `outer` on.
     fn follow(
         &self,
         step: &Step,
+        outer: usize,
         binding: &mut Binding,
         arrive: &mut dyn FnMut(u32, &mut Binding) -> Flow,
     ) -> Flow {
@@ -557,16 +559,16 @@ impl Matcher<'_> {
         }
         // By edge of the path: its start, and the next edge to try there.
         let mut path = vec![(from, 0, 0)];
-        let mut edges: Vec<u32> = Vec::new();
         while let Some((node, list, entry)) = path.last_mut() {
+            let count = self.paths.borrow().len() - outer;
             if self.is_stopped() {
                 return ControlFlow::Break(());
             }
             let (own, at_list) = (*node, *list);
-            let Some((of, direction)) = lists.get(at_list).filter(|_| edges.len() < *most as usize)
+            let Some((of, direction)) = lists.get(at_list).filter(|_| count < *most as usize)
             else {
                 path.pop();
-                edges.pop().and_then(|_| self.paths.borrow_mut().pop());
+                self.paths.borrow_mut().truncate(outer + count.saturating_sub(1));
                 continue;
             };
             let next = self.store.list(*of, *direction, own).get(*entry);
@@ -576,17 +578,16 @@ impl Matcher<'_> {
                 continue;
             };
             let (edge, other) = ((next >> 32) as u32, next as u32);
-            if edges.contains(&edge)
+            if self.paths.borrow()[outer..].iter().any(|(_, on)| *on == edge)
                 || is_second(lists, (*of, *direction), own, other)
                 || !is_other(binding, distinct, edge)
                 || self.is_on_path(distinct, edge)
             {
                 continue;
             }
-            edges.push(edge);
             self.paths.borrow_mut().push((*slot, edge));
             path.push((other, 0, 0));
-            if edges.len() >= *least as usize {
+            if count + 1 >= *least as usize {
                 arrive(other, binding)?;
             }
         }
