@@ -144,6 +144,31 @@ fn loom_ring_open_slot_is_taken_in_parts() {
     });
 }
 
+/// The rest includes all bytes that were written before, even while their slot is being closed.
+#[test]
+fn loom_ring_rest_includes_a_slot_that_is_closed_meanwhile() {
+    check(|| {
+        let ring = Arc::new(Ring::<u8, u8>::new(SLOTS, Memory::new(SLOTS, BYTES)));
+        let written = Arc::new(AtomicU64::new(0));
+        let filler = {
+            let (ring, written) = (ring.clone(), written.clone());
+            thread::spawn(move || {
+                fill(&ring, 1);
+                written.store(1, Ordering::Release);
+                // SAFETY: this thread is the only producer.
+                unsafe { ring.close(0) };
+            })
+        };
+        while written.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+        // SAFETY: this thread is the only consumer, and this is its last call.
+        let rest = unsafe { ring.take_rest() };
+        assert!(matches!(rest[..], [Taken { bytes: [0, 0], .. }]), "{rest:?}");
+        filler.join().unwrap();
+    });
+}
+
 /// A consumer that reads a loss and finds the ring drained has taken the slots before the loss.
 #[test]
 fn loom_ring_is_not_drained_before_a_loss() {
@@ -174,6 +199,7 @@ fn loom_ring_faults_are_detected() {
         "loom_ring_returns_slots_in_order",
         "loom_ring_returns_every_slot",
         "loom_ring_open_slot_is_taken_in_parts",
+        "loom_ring_rest_includes_a_slot_that_is_closed_meanwhile",
     ];
     let detects = |fault: &str| models.iter().any(|model| fault::is_noticed(model, fault));
     let faults = fault::survey(|| {
