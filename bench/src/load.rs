@@ -9,7 +9,15 @@ use std::time::{Duration, Instant};
 /// The program prints this text when all threads have started.
 pub(crate) const READY: &str = "ready";
 
+/// The longest time that the program runs.
+pub(crate) const SECONDS_MAX: u64 = 600;
+
 const STACK: usize = 64 << 10;
+
+/// Number of busy threads: half of the CPUs, at least one and at most four.
+pub(crate) fn busy() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64 / 2).clamp(1, 4)
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -17,7 +25,7 @@ pub(crate) struct Options {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     threads: u64,
     /// End after this number of seconds, or when the input ends
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
 }
 
@@ -27,7 +35,7 @@ static NEVER: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
     let until = Instant::now() + Duration::from_secs(options.seconds);
     let others = options.threads - 1;
-    let busy = std::thread::available_parallelism().map_or(1, |n| n.get() as u64 / 2).clamp(1, 4);
+    let busy = busy();
     let wakers = options.threads / 4;
     for i in 0..others {
         let job = move || {

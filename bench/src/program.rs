@@ -5,7 +5,9 @@ use crate::child::{Running, last_line};
 use crate::input;
 use crate::round::Measured;
 use crate::session::Session;
-use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, SYSBENCH, Tool, XZ, make};
+use crate::tool::{
+    FFMPEG, GCC, GM, LBZIP2, PBZIP2, PIGZ, POVRAY, SEVEN_ZIP, SYSBENCH, Tool, XZ, ZSTD, make,
+};
 use corebeat_workload::{SCALE_MAX, Workload};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -20,9 +22,82 @@ const PLACEHOLDER: &str = "{threads}";
 /// The OpenMP programs, by the names of their sources.
 pub(crate) const OPENMP: [&str; 5] = ["ep", "cg", "sp", "lu", "phase"];
 
-/// The programs from Debian, and the tools that contain them.
-pub(crate) const DEBIAN: [(&str, Tool); 4] =
-    [("pbzip2", PBZIP2), ("7z", SEVEN_ZIP), ("xz", XZ), ("sysbench", SYSBENCH)];
+/// A program from Debian that accepts a thread count.
+pub(crate) struct Debian {
+    pub(crate) tool: Tool,
+    /// The size of the work of one second on one core of the reference machine.
+    per_core_s: f64,
+    /// `FILE` is a path without an ending, and `FILE.txt` a text of the size, in bytes. `SIZE` is
+    /// the size, `SIDE` its square root, and `PROGRAMS` the folder `bench/programs`. A command with
+    /// a semicolon is for the shell. A command without the thread count reads `OMP_NUM_THREADS`.
+    command: &'static str,
+    proof: DebianProof,
+}
+
+enum DebianProof {
+    /// The word after this text on standard output.
+    Word(&'static str),
+    /// The content of `FILE` with this ending.
+    File(&'static str),
+}
+
+impl Debian {
+    const fn new(tool: Tool, per_core_s: f64, command: &'static str, proof: DebianProof) -> Debian {
+        Debian { tool, per_core_s, command, proof }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.tool.program
+    }
+}
+
+/// The programs from Debian.
+pub(crate) const DEBIAN: [Debian; 10] = {
+    use DebianProof::{File, Word};
+    [
+        Debian::new(PBZIP2, 14e6, "pbzip2 -kfp{threads} FILE.txt", File("txt.bz2")),
+        // 7z adds to an existing archive, and fails on the temporary files of a killed run.
+        Debian::new(
+            SEVEN_ZIP,
+            16e6,
+            "rm -f FILE.7z FILE.7z.tmp*; exec 7z a -bd -y -mx=1 -mmt={threads} FILE.7z FILE.txt",
+            File("7z"),
+        ),
+        Debian::new(XZ, 8e6, "xz -kf -1 -T{threads} FILE.txt", File("txt.xz")),
+        Debian::new(ZSTD, 9e6, "zstd -qkf -12 -T{threads} FILE.txt", File("txt.zst")),
+        Debian::new(PIGZ, 45e6, "pigz -nkf -9 -p{threads} FILE.txt", File("txt.gz")),
+        Debian::new(LBZIP2, 20e6, "lbzip2 -kf -n{threads} FILE.txt", File("txt.bz2")),
+        // Frames.
+        Debian::new(
+            FFMPEG,
+            160.0,
+            "ffmpeg -v error -nostdin -y -f lavfi -i testsrc2=size=640x360 -frames:v SIZE \
+             -threads {threads} -c:v libx264 -f h264 FILE.h264",
+            File("h264"),
+        ),
+        // Pixels. Of its formats, BMP does not contain the time.
+        Debian::new(
+            POVRAY,
+            180_000.0,
+            "povray -D -GA +IPROGRAMS/spheres.pov +WSIDE +HSIDE +WT{threads} +FB +OFILE.bmp",
+            File("bmp"),
+        ),
+        // Pixels.
+        Debian::new(
+            GM,
+            1_750_000.0,
+            "gm convert -size SIDExSIDE gradient:red-blue -median 5 FILE.ppm",
+            File("ppm"),
+        ),
+        // Events.
+        Debian::new(
+            SYSBENCH,
+            4_000.0,
+            "sysbench cpu --threads={threads} --events=SIZE --time=0 run",
+            Word("total number of events:"),
+        ),
+    ]
+};
 
 /// The way in which a program receives its thread count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,44 +210,41 @@ impl Program {
         name: &'static str,
         core_s: f64,
     ) -> Result<Option<Program>, String> {
-        let tool = DEBIAN.iter().find(|d| d.0 == name).ok_or("there is no such program")?.1;
-        if !session.has(tool) {
+        let program = DEBIAN.iter().find(|program| program.name() == name);
+        let program = program.ok_or("there is no such program")?;
+        if !session.has(program.tool) {
             return Ok(None);
         }
-        // Bytes that a core compresses in a second.
-        let rate = match name {
-            "pbzip2" => 14e6,
-            "7z" => 16e6,
-            _ => 8e6,
-        };
-        let file = session.folder().join(format!("{name}.txt"));
-        let made = |ending| PathBuf::from(format!("{}.{ending}", file.display()));
-        let (command, proof): (String, Proof) = match name {
-            "pbzip2" => (format!("pbzip2 -kfp{PLACEHOLDER} FILE"), Proof::File(made("bz2"))),
-            // 7z adds to an existing archive, and fails on the temporary files of a killed run.
-            "7z" => {
-                let compress = format!("exec 7z a -bd -y -mx=1 -mmt={PLACEHOLDER} FILE.7z FILE");
-                (format!("rm -f FILE.7z FILE.7z.tmp*; {compress}"), Proof::File(made("7z")))
-            }
-            "xz" => (format!("xz -kf -1 -T{PLACEHOLDER} FILE"), Proof::File(made("xz"))),
-            _ => {
-                let events = (4_000.0 * core_s).round().clamp(10.0, 1e9);
-                let command =
-                    format!("sysbench cpu --threads={PLACEHOLDER} --events={events} --time=0 run");
-                (command, Proof::Word("total number of events:"))
-            }
-        };
-        if matches!(proof, Proof::File(_)) && !file.exists() {
-            let size = (rate * core_s).clamp(1e5, 1e9) as u64;
-            input::write(&file, size)
-                .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        let size = (program.per_core_s * core_s).round().clamp(10.0, 1e9);
+        let file = session.folder().join(name);
+        let text = file.with_extension("txt");
+        if program.command.contains("FILE.txt") && !text.exists() {
+            input::write(&text, size.max(1e5) as u64)
+                .map_err(|e| format!("cannot write {}: {e}", text.display()))?;
         }
-        let command = command.replace("FILE", &file.to_string_lossy());
-        let command = match name {
-            "7z" => vec!["sh".to_owned(), "-c".into(), command],
-            _ => command.split(' ').map(str::to_owned).collect(),
-        };
-        Ok(Some(Program { name, thread_setting: ThreadSetting::ByArgument, command, proof }))
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        let command = program
+            .command
+            .replace("PROGRAMS", &programs.to_string_lossy())
+            .replace("SIZE", &size.to_string())
+            .replace("SIDE", &size.sqrt().round().to_string())
+            .replace("FILE", &file.to_string_lossy());
+        let is_by_argument = command.contains(PLACEHOLDER);
+        Ok(Some(Program {
+            name,
+            thread_setting: match is_by_argument {
+                true => ThreadSetting::ByArgument,
+                false => ThreadSetting::ByOpenMp,
+            },
+            command: match command.contains(';') {
+                true => vec!["sh".to_owned(), "-c".into(), command],
+                false => command.split(' ').map(str::to_owned).collect(),
+            },
+            proof: match program.proof {
+                DebianProof::Word(before) => Proof::Word(before),
+                DebianProof::File(ending) => Proof::File(file.with_extension(ending)),
+            },
+        }))
     }
 
     /// The command with the placeholder `{threads}`, for `corebeat tune`.

@@ -3,17 +3,20 @@
 use crate::Bench;
 use crate::apart::own_path;
 use crate::child::Running;
-use crate::program::{Agreement, DEBIAN, OPENMP, Program, ThreadSetting, threads, workloads};
+use crate::load;
+use crate::program::{
+    Agreement, DEBIAN, Debian, OPENMP, Program, ThreadSetting, threads, workloads,
+};
 use crate::round::{self, Subject};
 use crate::row::Better;
 use crate::session::Session;
-use crate::tool::{GCC, PBZIP2, SEVEN_ZIP, XZ};
+use crate::tool::{FFMPEG, GCC, GM, LBZIP2, PBZIP2, PIGZ, POVRAY, SEVEN_ZIP, SYSBENCH, XZ, ZSTD};
 use std::process::Command;
 use std::time::Duration;
 
 pub(crate) const BENCH: Bench = Bench {
     name: "run.auto",
-    summary: "programs with 1, 2, 4 and 8 threads a CPU, steered by corebeat run --policy auto",
+    summary: "programs with 1, 2, 4 and 8 threads a CPU, and beside load, steered by corebeat run --policy auto",
     peers: &[
         "plain",
         "slices of 3, 20 and 100 ms",
@@ -22,9 +25,10 @@ pub(crate) const BENCH: Bench = Bench {
         "one CPU a thread",
         "OpenMP: each thread count up to the CPUs",
     ],
-    tools: &[GCC, XZ, PBZIP2, SEVEN_ZIP],
+    tools: &[GCC, PBZIP2, SEVEN_ZIP, XZ, ZSTD, PIGZ, LBZIP2, FFMPEG, POVRAY, GM],
     cases: |session| {
-        names().flat_map(|name| factors(session).iter().map(move |&f| case(name, f))).collect()
+        let cases = |name| settings(session).map(move |setting| setting.case(name));
+        names().flat_map(cases).collect()
     },
     run,
 };
@@ -52,29 +56,45 @@ const COUNTS_MAX: usize = 4;
 /// microseconds, and no run would end within its limit.
 const SPIN_SHARE: f64 = 1.0 / 15.0;
 
-fn factors(session: &Session) -> &'static [usize] {
-    if session.quick { &[1, 4] } else { &[1, 2, 4, 8] }
+/// The conditions of a case.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    /// Threads per CPU.
+    factor: usize,
+    /// Whether another program keeps half of the CPUs busy, at most four.
+    beside_load: bool,
+}
+
+impl Setting {
+    fn case(self, name: &str) -> String {
+        match self {
+            Setting { beside_load: true, .. } => format!("{name} beside load"),
+            Setting { factor, .. } => format!("{name} {factor}x"),
+        }
+    }
+}
+
+fn settings(session: &Session) -> impl Iterator<Item = Setting> + use<> {
+    let factors: &[usize] = if session.quick { &[1, 4] } else { &[1, 2, 4, 8] };
+    let alone = factors.iter().map(|&factor| Setting { factor, beside_load: false });
+    alone.chain([Setting { factor: 1, beside_load: true }])
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
-    workloads().chain(OPENMP).chain(DEBIAN.iter().map(|d| d.0).filter(|&name| name != "sysbench"))
-}
-
-fn case(name: &str, factor: usize) -> String {
-    format!("{name} {factor}x")
+    workloads()
+        .chain(OPENMP)
+        .chain(DEBIAN.iter().map(Debian::name).filter(|&name| name != SYSBENCH.program))
 }
 
 fn run(session: &Session) -> Result<(), String> {
     let knobs = knobs(session)?;
     for name in names() {
-        let factors: Vec<usize> =
-            factors(session).iter().copied().filter(|&f| session.selects(&case(name, f))).collect();
-        if factors.is_empty() {
-            continue;
-        }
-        for factor in factors {
-            let Some(program) = program(session, name, factor)? else { continue };
-            measure(session, &program, factor, &knobs)?;
+        for setting in settings(session).filter(|setting| session.selects(&setting.case(name))) {
+            let Some(program) = program(session, name, setting.factor)? else { continue };
+            let load = setting.beside_load.then(busy_program).transpose()?;
+            measure(session, &program, setting, &knobs)?;
+            // Ends the load.
+            drop(load);
         }
     }
     Ok(())
@@ -120,13 +140,23 @@ fn knobs(session: &Session) -> Result<Vec<(&'static str, Vec<String>)>, String> 
     Ok(knobs)
 }
 
+/// Starts a program that keeps half of the CPUs busy.
+fn busy_program() -> Result<Running, String> {
+    let mut command = Command::new(own_path()?);
+    command.args(["load", "--threads", &(load::busy() + 1).to_string()]);
+    command.args(["--seconds", &load::SECONDS_MAX.to_string()]);
+    let program = Running::start(command, true)?;
+    program.wait_for(load::READY, TRIAL_MAX)?;
+    Ok(program)
+}
+
 fn measure(
     session: &Session,
     program: &Program,
-    factor: usize,
+    setting: Setting,
     knobs: &[(&'static str, Vec<String>)],
 ) -> Result<(), String> {
-    let case = case(program.name, factor);
+    let (case, factor) = (setting.case(program.name), setting.factor);
     let count = factor * session.cpus;
     let corebeat = session.corebeat()?.to_string_lossy().into_owned();
     let corebeat =

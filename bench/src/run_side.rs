@@ -2,7 +2,7 @@
 //! --policy auto`, or unsteered.
 
 use crate::Bench;
-use crate::program::{Agreement, DEBIAN, Program, workloads};
+use crate::program::{Agreement, Program, workloads};
 use crate::round::{Measured, Rounds, Subject, interleave};
 use crate::row::{Better, Series, Table};
 use crate::session::Session;
@@ -23,7 +23,7 @@ pub(crate) const BENCH: Bench = Bench {
 const RUN_S: f64 = 2.0;
 
 fn names() -> Vec<&'static str> {
-    workloads().chain(DEBIAN.iter().map(|d| d.0).filter(|n| ["pbzip2", "7z"].contains(n))).collect()
+    workloads().chain([PBZIP2, SEVEN_ZIP].map(|tool| tool.program)).collect()
 }
 
 /// Neighbours in the list of programs, which forms a ring. Each program is in one pair, one group

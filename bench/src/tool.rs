@@ -63,6 +63,12 @@ pub(crate) const WRK: Tool = Tool::package("wrk", "wrk");
 pub(crate) const XZ: Tool = Tool::package("xz", "xz-utils");
 pub(crate) const PBZIP2: Tool = Tool::package("pbzip2", "pbzip2");
 pub(crate) const SEVEN_ZIP: Tool = Tool::package("7z", "p7zip-full");
+pub(crate) const ZSTD: Tool = Tool::package("zstd", "zstd");
+pub(crate) const PIGZ: Tool = Tool::package("pigz", "pigz");
+pub(crate) const LBZIP2: Tool = Tool::package("lbzip2", "lbzip2");
+pub(crate) const FFMPEG: Tool = Tool::package("ffmpeg", "ffmpeg");
+pub(crate) const POVRAY: Tool = Tool::package("povray", "povray");
+pub(crate) const GM: Tool = Tool::package("gm", "graphicsmagick");
 pub(crate) const SYSBENCH: Tool = Tool::package("sysbench", "sysbench");
 
 pub(crate) const LTTNG: Tool = Tool::package("lttng", "lttng-tools");
