@@ -45,7 +45,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Evaluates all crates, or those with these names.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let workspace = Workspace::read()?;
-    if let Err(missing) = effect::toolchain(&workspace)? {
+    if let Err(missing) = effect::nightly(&workspace, "rustc-dev")? {
         println!("skipped: {missing}");
         return Ok(());
     }

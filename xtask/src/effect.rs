@@ -9,8 +9,12 @@ use std::process::{Command, Stdio};
 /// The folder of the driver, which is not a member of the workspace.
 pub(crate) const FOLDER: &str = "crates/app/corebeat-effect";
 
-/// The toolchain of the driver, or how to get it.
-pub(crate) fn toolchain(workspace: &Workspace) -> Result<Result<String, String>, String> {
+/// The nightly toolchain of the driver and of all other steps that need one, or how to get it with
+/// this component.
+pub(crate) fn nightly(
+    workspace: &Workspace,
+    component: &str,
+) -> Result<Result<String, String>, String> {
     let text = read(&workspace.root.join(FOLDER).join("rust-toolchain.toml"))?;
     let channel = text.lines().find_map(|line| line.strip_prefix("channel = "));
     let name = channel.ok_or("rust-toolchain.toml names no channel")?.trim_matches('"');
@@ -18,16 +22,16 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Result<String, String>,
         .args(["component", "list", "--installed", "--toolchain", name])
         .stderr(Stdio::null())
         .output();
-    let has_compiler = installed.is_ok_and(|output| {
+    let has_component = installed.is_ok_and(|output| {
         output.status.success()
-            && String::from_utf8_lossy(&output.stdout).lines().any(|l| l.starts_with("rustc-dev"))
+            && String::from_utf8_lossy(&output.stdout).lines().any(|l| l.starts_with(component))
     });
-    Ok(if has_compiler {
+    Ok(if has_component {
         Ok(name.to_owned())
     } else {
         Err(format!(
-            "there is no toolchain {name} with rustc-dev (rustup toolchain install {name} \
-             --profile minimal --component rustc-dev,llvm-tools,rust-src)"
+            "there is no toolchain {name} with {component} (rustup toolchain install {name} \
+             --profile minimal --component miri,rustc-dev,llvm-tools,rust-src)"
         ))
     })
 }
@@ -56,7 +60,7 @@ fn test(
 
 /// Tests the driver with planted faults and without, and the command with the driver.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
-    let name = match toolchain(workspace)? {
+    let name = match nightly(workspace, "rustc-dev")? {
         Ok(name) => name,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };
@@ -68,7 +72,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
 
 /// Rewrites many random programs, and runs them with corebeat-future under seeds.
 pub(crate) fn soak(workspace: &Workspace, minutes: &str) -> Result<Outcome, String> {
-    let name = match toolchain(workspace)? {
+    let name = match nightly(workspace, "rustc-dev")? {
         Ok(name) => name,
         Err(missing) => return Ok(Outcome::Skipped(missing)),
     };

@@ -3,8 +3,6 @@
 use crate::effect;
 use crate::step::{Outcome, require_normal_priority, run_cargo, run_models};
 use crate::workspace::Workspace;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -120,18 +118,10 @@ fn under_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
 
 /// Runs [`RACES`] under ThreadSanitizer, which reports the data races of an execution.
 fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
-    let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
-    let has_sources = sysroot.is_ok_and(|output| {
-        let sysroot = String::from_utf8_lossy(&output.stdout);
-        output.status.success()
-            && Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir()
-    });
-    if !has_sources {
-        let get = "rustup toolchain install nightly --component rust-src";
-        return Ok(Outcome::Skipped(format!(
-            "there is no nightly toolchain with its sources ({get})"
-        )));
-    }
+    let nightly = match effect::nightly(workspace, "rust-src")? {
+        Ok(name) => format!("+{name}"),
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
     let target = workspace.target_directory.join("races");
     let env = [
         ("RUSTFLAGS", "-Zsanitizer=thread --cfg corebeat_threads"),
@@ -140,7 +130,7 @@ fn find_races(workspace: &Workspace) -> Result<Outcome, String> {
     ];
     for (package, tests, filter) in RACES {
         let mut args =
-            vec!["+nightly", "test", "-Zbuild-std", "--target", RACES_TARGET, "-p", package];
+            vec![nightly.as_str(), "test", "-Zbuild-std", "--target", RACES_TARGET, "-p", package];
         tests.iter().for_each(|test| args.extend(["--test", test]));
         args.push(filter);
         run_cargo(&args, &env)?;

@@ -270,11 +270,10 @@ pub(crate) fn run_models(workspace: &Workspace, more: &[(&str, &str)]) -> Result
 
 /// Runs tests under Miri, which detects undefined behaviour.
 fn miri(workspace: &Workspace) -> Result<Outcome, String> {
-    let miri = Command::new("cargo").args(["+nightly", "miri", "--version"]).output();
-    if !miri.is_ok_and(|output| output.status.success()) {
-        let get = "rustup toolchain install nightly --component miri,rust-src";
-        return Ok(Outcome::Skipped(format!("there is no nightly toolchain with Miri ({get})")));
-    }
+    let nightly = match effect::nightly(workspace, "miri")? {
+        Ok(name) => format!("+{name}"),
+        Err(missing) => return Ok(Outcome::Skipped(missing)),
+    };
     let target = workspace.target_directory.join("miri");
     let target = target.to_str().ok_or("the target folder's name is not UTF-8")?;
     for (tests, flags) in MIRI {
@@ -285,7 +284,7 @@ fn miri(workspace: &Workspace) -> Result<Outcome, String> {
             ("PROPTEST_CASES", "4"),
             ("CARGO_TARGET_DIR", target),
         ];
-        run_cargo(&[&["+nightly", "miri", "test"], tests].concat(), &env)?;
+        run_cargo(&[&[nightly.as_str(), "miri", "test"], tests].concat(), &env)?;
     }
     Ok(Outcome::Passed)
 }

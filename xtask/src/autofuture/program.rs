@@ -205,7 +205,7 @@ struct Row {
 /// Evaluates all programs, or those with these names, with inputs from so many seeds.
 pub(crate) fn run(names: &[&str], seeds: u64) -> Result<(), String> {
     let workspace = Workspace::read()?;
-    if let Err(missing) = effect::toolchain(&workspace)? {
+    if let Err(missing) = effect::nightly(&workspace, "rustc-dev")? {
         println!("skipped: {missing}");
         return Ok(());
     }

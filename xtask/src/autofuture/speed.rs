@@ -155,7 +155,7 @@ struct Place {
 /// unless `is_quick`.
 pub(crate) fn run(names: &[&str], is_quick: bool) -> Result<(), String> {
     let workspace = Workspace::read()?;
-    if let Err(missing) = effect::toolchain(&workspace)? {
+    if let Err(missing) = effect::nightly(&workspace, "rustc-dev")? {
         println!("skipped: {missing}");
         return Ok(());
     }
