@@ -272,27 +272,43 @@ impl Program {
         limit: Duration,
         agreement: &Agreement,
     ) -> Result<Measured, String> {
-        if let Proof::File(path) = &self.proof {
-            // The file may not exist yet.
-            let _ = std::fs::remove_file(path);
-        }
+        self.prepare();
         let ended = Running::start(self.command(launcher, threads), false)?.wait(limit)?;
         if ended.status.is_none() {
             return Ok(Measured::Over(ended.wall_s));
         }
         ended.check()?;
+        self.verify(&ended.stdout, threads, agreement)?;
+        Ok(Measured::Value(ended.wall_s))
+    }
+
+    /// Removes the result of an earlier run.
+    pub(crate) fn prepare(&self) {
+        if let Proof::File(path) = &self.proof {
+            // The file may not exist yet.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Compares the result of a run with the earlier results. The output may also contain the lines
+    /// of other programs.
+    pub(crate) fn verify(
+        &self,
+        stdout: &str,
+        threads: usize,
+        agreement: &Agreement,
+    ) -> Result<(), String> {
         let (kind, proof) = match &self.proof {
             Proof::Word(before) => {
-                let word = word_after(&ended.stdout, before);
-                (
-                    0,
-                    word.ok_or_else(|| {
-                        format!(
-                            "the program did not print '{before}'; its last line is: {}",
-                            last_line(&ended.stdout)
-                        )
-                    })?,
-                )
+                let own = stdout.find(&format!("{}:", self.name)).unwrap_or(0);
+                let word = word_after(&stdout[own..], before);
+                let missing = || {
+                    format!(
+                        "the program did not print '{before}'; its last line is: {}",
+                        last_line(stdout)
+                    )
+                };
+                (0, word.ok_or_else(missing)?)
             }
             Proof::File(path) => (
                 threads,
@@ -300,8 +316,7 @@ impl Program {
                     .map_err(|e| format!("cannot read the output file {}: {e}", path.display()))?,
             ),
         };
-        agreement.admit(kind, proof)?;
-        Ok(Measured::Value(ended.wall_s))
+        agreement.admit(kind, proof)
     }
 }
 
