@@ -48,6 +48,8 @@ pub struct Actuator {
     programs: HashMap<ProgramId, ProgramState>,
     /// Reason why programs are stopped by signals instead of frozen, if any is.
     no_freezer_reason: Option<String>,
+    /// Whether a program that can have no groups may be stopped by signals.
+    may_stop: bool,
     /// Time to wait for the lock of a control group.
     lock_timeout: Duration,
     keeps_changes: bool,
@@ -86,6 +88,7 @@ impl Actuator {
             ledger: Ledger::default(),
             programs: HashMap::new(),
             no_freezer_reason: None,
+            may_stop: true,
             lock_timeout: cgroup::LOCK_TIMEOUT,
             keeps_changes: false,
         }
@@ -98,6 +101,12 @@ impl Actuator {
     /// the lock.
     pub fn set_nonblocking(&mut self) {
         self.lock_timeout = Duration::ZERO;
+    }
+
+    /// Refuses to freeze programs that can have no control groups. By default, such programs are
+    /// stopped by signals, which they can observe.
+    pub fn freeze_by_groups_only(&mut self) {
+        self.may_stop = false;
     }
 
     /// Carries out an action on a program, or on one thread of the program. `threads` are the

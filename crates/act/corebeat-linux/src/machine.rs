@@ -60,6 +60,9 @@ pub struct Options {
     pub allowed_cpus: bool,
     /// Never wait for another Corebeat: see [`Actuator::set_nonblocking`](crate::Actuator).
     pub nonblocking: bool,
+    /// Refuse to freeze a program that can have no control groups, instead of stopping the program
+    /// by signals, which it can observe.
+    pub freezes_by_groups_only: bool,
     /// Folder of the journal; [`state_dir`](crate::state_dir) by default.
     pub state_dir: Option<PathBuf>,
 }
@@ -124,7 +127,7 @@ impl LinuxMachine {
             reader,
             watched: Watched::new(descriptors_max),
             sensors,
-            actuators: Actuators::new(options.nonblocking, options.state_dir),
+            actuators: Actuators::new(&options),
             at_ns: now_ns(),
             start_ns: now_ns(),
             samples: 0,

@@ -213,7 +213,7 @@ fn processes(options: &Options) -> Result<Vec<ThreadId>, Failure> {
         let more = if count > LISTED_MAX { ", ..." } else { "" };
         return Err(Failure::usage(format!(
             "the policy acts on one process, and -p names {count} ({}{more}); name one by its \
-             number, or choose --policy coscheduling, adapt or none",
+             number, or choose --policy auto, coscheduling, adapt or none",
             pids.join(", ")
         )));
     }

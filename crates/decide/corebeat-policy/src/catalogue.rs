@@ -298,12 +298,18 @@ pub static ENTRIES: [Entry; 12] = [
         name: PolicyName::Auto,
         text: "auto",
         alias: "combined",
-        summary: "Every policy that applies to one program on this machine, coordinated so that \
-                  no two adjust the same settings",
+        summary: "Every policy that applies to the programs on this machine, coordinated so that \
+                  no two adjust the same settings; several programs that spin take turns",
         knobs: &[Knob::Size, Knob::Slice, Knob::Memory, Knob::Place],
         environments: &[Environment::Run, Environment::Simulation, Environment::Daemon],
         needs: &[Need::TeamChannel],
-        build: |context| one(Auto::new(context.topology, context.quota)),
+        build: |context| {
+            let auto = Auto::new(context.topology, context.quota);
+            one(match context.programs.len() > 1 {
+                true => auto.with_turns(context.topology),
+                false => auto,
+            })
+        },
         ..NONE
     },
     Entry {

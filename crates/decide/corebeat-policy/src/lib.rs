@@ -22,6 +22,7 @@
 //! | [`faithful`] | How long do threads run before they are preempted? | Pusukuri 2012, ch. 5 |
 //! | [`tranquilizer`] | Do spread memory and slices reduce variation? | Pusukuri 2012, ch. 3 |
 //! | [`shuffler`] | Which threads share a socket? | Pusukuri 2012, ch. 4 |
+//! | [`alternation`] | Do programs that spin side by side take turns? | Schönherr et al. 2012, sec. 1 |
 //! | [`auto`] | Which of these policies acts on a program, and when? | |
 //! | [`adapt`] | Which programs share cores? | Pusukuri 2012, ch. 6 |
 //! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |
@@ -98,7 +99,7 @@ mod search;
 pub mod server;
 mod share;
 
-pub use many_programs::{adapt, cosched};
+pub use many_programs::{adapt, alternation, cosched};
 pub use measure::progress;
 pub(crate) use measure::ratio;
 pub use one_program::{auto, faithful, shuffler, team, tranquilizer};

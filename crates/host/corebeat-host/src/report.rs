@@ -5,6 +5,7 @@ use crate::printable;
 use crate::tally::{ProgramTally, Tally};
 use corebeat_linux::{Allowance, Answer, Function, Remaining, SpinFunction, Usage};
 use corebeat_machine::{Action, AppliedAction, Counters, Inaction, ProgramId, TimeShares};
+use corebeat_policy::cosched::is_turn;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -368,8 +369,8 @@ impl Report {
     }
 }
 
-/// Rows for the actions on one program, or for all actions. Freezes that succeeded are left out:
-/// coscheduling makes several of them for each slice.
+/// Rows for the actions on one program, or for all actions. Turns that succeeded are left out:
+/// coscheduling freezes and thaws programs at the end of each slice.
 fn rows(
     tally: &Tally,
     names: &[(ProgramId, String)],
@@ -377,9 +378,7 @@ fn rows(
     is_included: impl Fn(&AppliedAction) -> bool,
 ) -> Vec<AppliedRow> {
     let is_listed = |applied: &&AppliedAction| {
-        let action = &applied.decision.action;
-        let is_freeze = matches!(action, Action::SetFrozen { .. });
-        (!is_freeze || applied.outcome.is_err()) && is_included(applied)
+        (!is_turn(&applied.decision) || applied.outcome.is_err()) && is_included(applied)
     };
     let row = |applied: &AppliedAction| {
         let id = applied.decision.action.program();

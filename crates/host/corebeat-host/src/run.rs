@@ -126,7 +126,8 @@ pub fn restore_killed() -> Vec<String> {
 
 /// Whether a policy accepts several programs.
 pub fn accepts_several(policy: PolicyName) -> bool {
-    policy == PolicyName::None || policy.entry().scope == Scope::SeveralPrograms
+    let accepts = [PolicyName::Auto, PolicyName::None].contains(&policy);
+    accepts || policy.entry().scope == Scope::SeveralPrograms
 }
 
 /// Splits a command line at each `--` into programs, and removes one backslash from words such as
@@ -141,7 +142,7 @@ pub fn split_programs(
     let programs: Vec<&[OsString]> = command.split(|word| word == "--").collect();
     if programs.len() > 1 && !accepts_several(policy) {
         return Err(Error::invalid(format!(
-            "the policy {policy} acts on one program, and '--' separates two; choose --policy \
+            "the policy {policy} acts on one program, and '--' separates two; choose --policy auto, \
              coscheduling, adapt or none, or write '\\--' for an argument '--'"
         )));
     }
@@ -185,6 +186,7 @@ pub fn run(options: RunOptions) -> Result<(ExitStatus, Report), Error> {
     supervisor.release()?;
     let mut run = Run::new(&mut supervisor, &ids);
     (run.interval, run.history) = (interval, history);
+    run.requires_freezing = policy.entry().scope == Scope::SeveralPrograms;
     let ran = supervisor.control.drive(&mut run);
     supervisor.ignore_repeated_requests();
     let end_ns = now_ns();
@@ -280,6 +282,7 @@ fn started(
         let end = child.end.ok_or_else(|| Error::failed("the exit status of a program is lost"))?;
         status = status.filter(|status| !status.success()).or(Some(end.status));
         let (sum, span_ns) = time.together_ns;
+        let shows_turns = takes_turns || time.has_been_frozen;
         // The scheduler in the kernel has measured each change; the snapshots have bounds.
         let (ran_ns, sum, span_ns) = match turns.get(&child.id) {
             Some(turns) => (turns.on_ns, turns.together_ns as f64, turns.on_ns),
@@ -292,8 +295,8 @@ fn started(
             wall_s: end.at_ns.saturating_sub(start_ns) as f64 / 1e9,
             usage: child.started.usage(),
             remaining,
-            turns_s: takes_turns.then_some(ran_ns as f64 / 1e9),
-            coscheduled: (takes_turns && span_ns > 0).then(|| sum / span_ns as f64),
+            turns_s: shows_turns.then_some(ran_ns as f64 / 1e9),
+            coscheduled: (shows_turns && span_ns > 0).then(|| sum / span_ns as f64),
             spin_functions: spin_functions.remove(&child.id).unwrap_or_default(),
             inactions: inactions.remove(&child.id).unwrap_or_default(),
         });
@@ -361,6 +364,8 @@ fn hold(
         spin: detailed,
         exact_locks: options.exact_locks,
         allowed_cpus: true,
+        // Programs can observe signals. The user has not asked for turns.
+        freezes_by_groups_only: options.policy == PolicyName::Auto,
         ..Options::default()
     })?;
     let mut supervisor = Supervisor::new(machine, periods(&options));
@@ -563,10 +568,12 @@ mod tests {
     fn double_dash_separates_programs_under_every_policy() {
         let two = ["a", "1", "--", "b"];
         let expected: Vec<Vec<OsString>> = vec![vec!["a".into(), "1".into()], vec!["b".into()]];
-        for policy in [PolicyName::None, PolicyName::Coscheduling, PolicyName::Adapt] {
+        for policy in
+            [PolicyName::Auto, PolicyName::None, PolicyName::Coscheduling, PolicyName::Adapt]
+        {
             assert_eq!(split(&two, policy).as_ref(), Ok(&expected), "{policy}");
         }
-        for policy in [PolicyName::Auto, PolicyName::Team, PolicyName::Faithful] {
+        for policy in [PolicyName::Team, PolicyName::Faithful] {
             let refusal = split(&two, policy).unwrap_err();
             assert!(refusal.contains("acts on one program"), "{policy}: {refusal}");
         }

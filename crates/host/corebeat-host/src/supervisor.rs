@@ -285,9 +285,11 @@ pub(crate) struct Run {
     ended: usize,
     /// A time just before the last observation.
     observed_from_ns: u64,
-    /// Whether policies decide. After a failed freeze, and after the first request to end several
-    /// programs, they do not.
+    /// Whether policies decide. After a failed freeze that the policy requires, and after the first
+    /// request to end several programs, they do not.
     steers: bool,
+    /// Whether the policy cannot work without freezing.
+    pub(crate) requires_freezing: bool,
 }
 
 /// Time that a program had under coscheduling.
@@ -297,6 +299,8 @@ pub(crate) struct CoscheduledTime {
     /// When the programs were released: the first span of observation begins a little earlier.
     start_ns: u64,
     frozen: bool,
+    /// Whether the program has been frozen.
+    pub(crate) has_been_frozen: bool,
     /// When the program was thawed, if this span began while it was frozen; else 0. Corebeat reads
     /// the threads first, decides, and thaws a program then, so that span has a part of the freeze:
     /// a fraction of a millisecond, or many if Corebeat itself waits for a CPU.
@@ -324,6 +328,7 @@ impl Run {
             ended: 0,
             observed_from_ns: start_ns,
             steers: true,
+            requires_freezing: false,
         }
     }
 
@@ -414,7 +419,7 @@ impl Driver<LinuxMachine, HostClock> for Run {
                 }
             }
         }
-        if let Some(why) = refusal {
+        if let Some(why) = refusal.filter(|_| self.requires_freezing) {
             let note = format!("programs are no longer steered, because freezing failed: {why}");
             self.notes.push(note);
             self.stop_steering(machine);
@@ -426,8 +431,15 @@ impl Driver<LinuxMachine, HostClock> for Run {
 
 impl CoscheduledTime {
     fn new(id: ProgramId, start_ns: u64) -> CoscheduledTime {
-        let (frozen, thawed_ns, ran_ns, together_ns) = (false, 0, 0, (0.0, 0));
-        CoscheduledTime { id, start_ns, frozen, thawed_ns, ran_ns, together_ns }
+        CoscheduledTime {
+            id,
+            start_ns,
+            frozen: false,
+            has_been_frozen: false,
+            thawed_ns: 0,
+            ran_ns: 0,
+            together_ns: (0.0, 0),
+        }
     }
 
     fn set_frozen(&mut self, frozen: bool, now_ns: u64) {
@@ -435,6 +447,7 @@ impl CoscheduledTime {
             self.thawed_ns = now_ns;
         }
         self.frozen = frozen;
+        self.has_been_frozen |= frozen;
     }
 
     /// Removes the time for which the program was frozen, if it was. The time that its threads ran

@@ -6,6 +6,7 @@ use corebeat_machine::{
     Action, Arbiter, Class, Clock, CpuId, CpuSet, Effect, Machine, Policy, ProgramId,
     ProgressSample, Restored, Snapshot, Topology,
 };
+use corebeat_policy::auto::Auto;
 use corebeat_policy::claims::Claims;
 use corebeat_policy::fair::Fair;
 use corebeat_policy::faithful::FaithFul;
@@ -287,6 +288,36 @@ fn faithful_takes_no_cpu_time_from_busy_programs() {
         let meets = || vec![work(), Step::Barrier("all".into()), Step::Beat];
         let (plain, with) = (ran(meets(), vec![]), ran(meets(), policy()));
         assert_eq!(with, plain, "{cpus} CPUs: a program that blocks is not changed");
+    }
+}
+
+/// Two programs whose threads meet at barriers, and spin for this time before they block. One has a
+/// thread for each CPU. The other one has fewer, so the programs do not alternate by themselves.
+fn with_barriers(cpus: u32, spin_us: f64) -> Scenario {
+    let work = Step::from(Work { jitter: 0.2, ..Work::us(100.0) });
+    let body = || vec![forever(vec![work.clone(), Step::Barrier("all".into()), Step::Beat])];
+    let program =
+        |name, threads| Program { spin_us, ..Program::new(name, vec![Team::new(threads, body())]) };
+    let hardware = Hardware { scheduler: Scheduler::TimeShare, ..cores(cpus) };
+    scenario(hardware, vec![program("a", cpus), program("b", cpus / 2 + 1)])
+}
+
+#[test]
+fn auto_gives_turns_to_programs_that_spin_side_by_side() {
+    for cpus in [8, 24] {
+        let beats = |spin_us, with_turns: bool| {
+            let machine = machine(&with_barriers(cpus, spin_us));
+            let clock = machine.clock();
+            let auto = Auto::new(machine.topology(), None);
+            let auto = if with_turns { auto.with_turns(machine.topology()) } else { auto };
+            let seen = steered(machine, clock, vec![Box::new(auto)], 8);
+            let beats = seen.programs.iter().map(|p| p.progress.unwrap().beats).collect::<Vec<_>>();
+            (beats.iter().sum::<u64>(), beats)
+        };
+        let (without, with) = (beats(f64::INFINITY, false), beats(f64::INFINITY, true));
+        assert!(with.0 > 2 * without.0, "{cpus} CPUs: {with:?}, {without:?} without turns");
+        assert!(with.1.iter().all(|&one| one > with.0 / 3), "{cpus} CPUs: {with:?}");
+        assert_eq!(beats(0.0, true), beats(0.0, false), "{cpus} CPUs: programs that block");
     }
 }
 

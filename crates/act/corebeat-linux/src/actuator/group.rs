@@ -88,7 +88,7 @@ impl Actuator {
         let mut no_groups = None;
         if !self.programs.entry(program).or_default().uses_signals {
             let why = match self.freeze_group(program, frozen, threads) {
-                Err(why) if frozen && !is_in_use(&why) => why,
+                Err(why) if frozen && self.may_stop && !is_in_use(&why) => why,
                 other => return other,
             };
             if self.programs.get(&program).is_some_and(|state| !state.freeze_groups.is_empty()) {

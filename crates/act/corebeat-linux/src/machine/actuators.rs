@@ -1,6 +1,7 @@
 //! The means to act: an [`Actuator`] for threads, groups and memory, and the channel to OpenMP
 //! teams.
 
+use super::Options;
 use super::watched::thread_of;
 use crate::process;
 use crate::program::Program;
@@ -17,6 +18,7 @@ pub(super) struct Actuators {
     /// Created by the first action: a machine that only watches needs no folder.
     actuator: Option<Actuator>,
     nonblocking: bool,
+    freezes_by_groups_only: bool,
     state_dir: Option<PathBuf>,
     teams: Option<TeamChannel>,
     /// A scheduler in the kernel.
@@ -26,11 +28,12 @@ pub(super) struct Actuators {
 }
 
 impl Actuators {
-    pub(super) fn new(nonblocking: bool, state_dir: Option<PathBuf>) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Actuators {
             actuator: None,
-            nonblocking,
-            state_dir,
+            nonblocking: options.nonblocking,
+            freezes_by_groups_only: options.freezes_by_groups_only,
+            state_dir: options.state_dir.clone(),
             teams: None,
             scheduler: None,
             admitted: BTreeSet::new(),
@@ -166,6 +169,9 @@ impl Actuators {
                 let actuator = none.insert(Actuator::new(dir));
                 if self.nonblocking {
                     actuator.set_nonblocking();
+                }
+                if self.freezes_by_groups_only {
+                    actuator.freeze_by_groups_only();
                 }
                 Ok(actuator)
             }

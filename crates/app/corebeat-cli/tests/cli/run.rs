@@ -124,12 +124,14 @@ fn report_has_the_fields_that_the_book_explains() {
 #[test]
 fn double_dash_separates_programs_and_an_escaped_one_is_an_argument() {
     let two = ["--", "printf", "a", "--", "printf", "b"];
-    let refused = run(&two);
+    let refused = run(&[&["--policy", "team"], &two[..]].concat());
     assert_refused(&refused, 2, "acts on one program");
     assert!(refused.stdout.is_empty());
-    let accepted = run(&[&["--policy", "none", "--report", "json"], &two[..]].concat());
-    let report = report(&accepted);
-    assert_eq!(report["programs"].as_array().unwrap().len(), 2, "{report}");
+    for policy in ["auto", "none"] {
+        let accepted = run(&[&["--policy", policy, "--report", "json"], &two[..]].concat());
+        let report = report(&accepted);
+        assert_eq!(report["programs"].as_array().unwrap().len(), 2, "{report}");
+    }
     let escaped = run(&["--report", "none", "--", "printf", "%s|", "a", r"\--", "b"]);
     assert_eq!((escaped.stdout.as_slice(), escaped.status.code()), (&b"a|--|b|"[..], Some(0)));
 }

@@ -157,9 +157,9 @@ class ProgramReport:
     """Bytes read and written by system calls."""
     regions: list[Regions]
     turns_s: Optional[float]
-    """With coscheduling: time for which the program was not frozen, in seconds."""
+    """Of a program that took turns: time for which it was not frozen, in seconds."""
     coscheduled: Optional[float]
-    """With coscheduling: lower bound on the part of `turns_s` with all CPUs of the program."""
+    """Of a program that took turns: lower bound on the part of `turns_s` with all CPUs of the program."""
     applied: list[Applied]
     inactions: list[Inaction]
 
@@ -309,8 +309,8 @@ def run(
 ) -> Report:
     """Runs a program under a policy until it ends, and returns the report.
 
-    `command` is the program with its arguments, or a list of such lists for several programs. The
-    default policy acts on one program: several need `coscheduling`, `adapt` or `none`.
+    `command` is the program with its arguments, or a list of such lists for several programs, which
+    need the policy `auto`, `coscheduling`, `adapt` or `none`.
     `options` are further options of `corebeat run`, such as `["--cpus", "0-3"]`. All other keywords
     are those of `subprocess.Popen`, such as `cwd`, `env`, `stdin` and `stdout`; the output can go to
     a file, and not to a pipe.

@@ -33,7 +33,8 @@
 mod freezing;
 mod placement;
 
-pub use freezing::{Coscheduling, coscheduled};
+pub(crate) use freezing::NAME;
+pub use freezing::{Coscheduling, coscheduled, is_turn};
 
 use corebeat_machine::{CoscheduledSet, Coscheduler, Plan, Topology};
 

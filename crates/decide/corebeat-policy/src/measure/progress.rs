@@ -83,6 +83,11 @@ impl Work {
         }
     }
 
+    /// Adds time in which the program could do no work.
+    pub(crate) fn add_time(&mut self, span_ns: u64) {
+        self.span_ns += span_ns;
+    }
+
     /// Adds the work of another time span.
     pub(crate) fn join(&mut self, other: &Work) {
         self.span_ns += other.span_ns;

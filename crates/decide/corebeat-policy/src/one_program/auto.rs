@@ -20,10 +20,15 @@
 //!    shuffler     place             several last-level caches, several threads, a constant team
 //! ```
 //!
+//! If the user has started several programs, they also take turns where that is useful
+//! ([`alternation`](crate::alternation)). While they do, no other policy acts.
+//!
 //! Each policy changes a program whose behaviour is constant a bounded number of times (invariant 4
 //! of this crate), and no policy reacts to the changes of another one; so the combination is
 //! bounded, too.
 
+use crate::alternation::Alternation;
+use crate::cosched;
 use crate::faithful::FaithFul;
 pub use crate::knob::Knob;
 use crate::one_program::ProgramPolicy;
@@ -68,6 +73,8 @@ pub struct Auto {
     alone: Option<(usize, u64)>,
     /// The member that owns a knob of a program.
     owners: BTreeMap<(ProgramId, Knob), usize>,
+    /// Turns of several programs.
+    alternation: Option<Alternation>,
 }
 
 /// Reason for which a program was left alone that no decision has concerned.
@@ -141,7 +148,13 @@ impl Auto {
             since_ns: BTreeMap::new(),
             alone: None,
             owners: BTreeMap::new(),
+            alternation: None,
         }
+    }
+
+    /// Lets programs take turns, where that is useful.
+    pub fn with_turns(self, topology: &Topology) -> Auto {
+        Auto { alternation: Some(Alternation::new(topology)), ..self }
     }
 
     /// Names of the policies that apply on the machine, in their order.
@@ -178,6 +191,13 @@ impl Policy for Auto {
         let is_present = |id: &ProgramId| snapshot.program(*id).is_some();
         self.owners.retain(|(id, _), _| is_present(id));
         self.since_ns.retain(|id, _| is_present(id));
+        if let Some(alternation) = &mut self.alternation {
+            let is_quiet = self.alone.is_none_or(|(_, until_ns)| snapshot.at_ns >= until_ns);
+            let decisions = alternation.decide(snapshot, is_quiet);
+            if alternation.is_active() || !decisions.is_empty() {
+                return decisions;
+            }
+        }
         let mut all = Vec::new();
         for number in 0..self.members.len() {
             for program in &snapshot.programs {
@@ -201,6 +221,9 @@ impl Policy for Auto {
     }
 
     fn outcome(&mut self, applied: &AppliedAction) {
+        if applied.decision.policy == cosched::NAME {
+            self.alternation.iter_mut().for_each(|alternation| alternation.outcome(applied));
+        }
         let mut members = self.members.iter_mut();
         if let Some(member) = members.find(|m| m.policy.name() == applied.decision.policy) {
             member.policy.outcome(applied);
@@ -222,9 +245,11 @@ impl Policy for Auto {
             };
             vec![Inaction { policy, why }]
         };
+        let turns = self.alternation.as_ref().and_then(Alternation::inaction);
+        let turns = turns.map(|why| Inaction { policy: cosched::NAME, why: why.to_owned() });
         let absent = self.absent.iter();
         let absent = absent.map(|&(policy, why)| Inaction { policy, why: why.to_owned() });
-        self.members.iter().enumerate().flat_map(of_member).chain(absent).collect()
+        self.members.iter().enumerate().flat_map(of_member).chain(turns).chain(absent).collect()
     }
 }
 

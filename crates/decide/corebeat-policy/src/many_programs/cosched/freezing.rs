@@ -6,8 +6,14 @@ use corebeat_machine::{
     Snapshot, Topology,
 };
 
+/// Name of the policy.
+pub(crate) const NAME: &str = "coscheduling";
+
 /// CPU time that a program may use beyond whole CPUs without counting as one more CPU.
 const NEED_SLACK: f64 = 0.1;
+
+/// Reasons of the ordinary decisions: a program is frozen, and a program is thawed.
+const TURN: [&str; 2] = ["it is the turn of other programs", "it is the turn of this program"];
 
 /// The policy for programs as sets: programs whose turn it is not are frozen. A turn lasts at least
 /// from one snapshot to the next. If the machine refuses to freeze a program, the policy thaws all
@@ -48,6 +54,32 @@ impl Coscheduling {
         })
     }
 
+    /// Returns the programs.
+    pub fn programs(&self) -> Vec<ProgramId> {
+        self.gangs.iter().map(|gang| gang.program).collect()
+    }
+
+    /// Returns whether a program is frozen.
+    pub fn is_frozen(&self, program: ProgramId) -> bool {
+        self.gangs.iter().any(|gang| gang.program == program && gang.frozen)
+    }
+
+    /// Returns whether the machine has refused to freeze a program.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Thaws all programs, with this reason.
+    pub fn end(&mut self, why: &str) -> Vec<Decision> {
+        let frozen = self.gangs.iter_mut().filter(|gang| gang.frozen);
+        let thaw = |gang: &mut Gang| {
+            gang.frozen = false;
+            let action = Action::SetFrozen { program: gang.program, frozen: false };
+            Decision { policy: NAME, action, why: why.to_owned() }
+        };
+        frozen.map(thaw).collect()
+    }
+
     /// Updates the number of CPUs that each program can use.
     fn measure(&mut self, snapshot: &Snapshot) {
         for gang in &mut self.gangs {
@@ -69,7 +101,7 @@ impl Coscheduling {
 
 impl Policy for Coscheduling {
     fn name(&self) -> &'static str {
-        "coscheduling"
+        NAME
     }
 
     fn decide(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
@@ -79,7 +111,7 @@ impl Policy for Coscheduling {
         let has_turn = |at: usize| self.is_refused || plan.cpus.contains(&Some(at));
         let why = match self.is_refused {
             true => "the machine refused to freeze a program",
-            false => "it is the turn of this program",
+            false => TURN[1],
         };
         let mut decisions = vec![];
         // Programs are frozen before others are thawed.
@@ -89,9 +121,9 @@ impl Policy for Coscheduling {
                 let must_freeze = gang.need > 0 && !has_turn(at);
                 if must_freeze == frozen && gang.frozen != frozen {
                     gang.frozen = frozen;
-                    let why = if frozen { "it is the turn of other programs" } else { why };
+                    let why = if frozen { TURN[0] } else { why };
                     let action = Action::SetFrozen { program: gang.program, frozen };
-                    decisions.push(Decision { policy: "coscheduling", action, why: why.into() });
+                    decisions.push(Decision { policy: NAME, action, why: why.into() });
                 }
             }
         }
@@ -106,6 +138,13 @@ impl Policy for Coscheduling {
             self.is_refused = true;
         }
     }
+}
+
+/// Returns whether a decision only gives a turn to a program or ends a turn, as many others do. The
+/// begin and the end of the turns are not such decisions.
+pub fn is_turn(decision: &Decision) -> bool {
+    let is_freeze = matches!(decision.action, Action::SetFrozen { .. });
+    is_freeze && (decision.policy != NAME || TURN.contains(&decision.why.as_str()))
 }
 
 /// Returns a lower bound of the share of a time span in which a program was coscheduled on `cpus`
