@@ -22,7 +22,7 @@ pub(crate) const BENCH: Bench = Bench {
     run,
 };
 
-/// The subject whose programs have one Corebeat, which sees all of them.
+/// The subject whose programs have one Corebeat.
 const ONE_RUN: &str = "corebeat, one run";
 
 /// The time of a program alone on all CPUs.
@@ -101,8 +101,8 @@ fn program(session: &Session, name: &'static str) -> Result<Option<Program>, Str
     Program::debian(session, name, core_s)
 }
 
-/// Runs all programs under one Corebeat. Returns the mean of their times by its report, and the time
-/// until the last program ends.
+/// Runs all programs under one Corebeat. Returns the mean of their times by its report, and the
+/// time until the last program ends.
 fn in_one_run(
     session: &Session,
     programs: &[Program],

@@ -22,7 +22,7 @@
 //! | [`faithful`] | How long do threads run before they are preempted? | Pusukuri 2012, ch. 5 |
 //! | [`tranquilizer`] | Do spread memory and slices reduce variation? | Pusukuri 2012, ch. 3 |
 //! | [`shuffler`] | Which threads share a socket? | Pusukuri 2012, ch. 4 |
-//! | [`alternation`] | Do programs that spin side by side take turns? | Schönherr et al. 2012, sec. 1 |
+//! | [`alternation`] | Do programs that spin take turns? | Schönherr et al. 2012, sec. 2 |
 //! | [`auto`] | Which of these policies acts on a program, and when? | |
 //! | [`adapt`] | Which programs share cores? | Pusukuri 2012, ch. 6 |
 //! | [`cosched`] | Which programs run at the same time? | Schönherr et al. 2012, sec. 3 |

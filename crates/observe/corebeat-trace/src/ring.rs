@@ -160,8 +160,8 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         // Release: pairs with Acquire in `next` and `take_rest`; a consumer that reads the count
         // reads the contents of the slot.
         self.filled.store(filled + 1, Ordering::Release);
-        // Release: pairs with Acquire in `position`; a consumer that reads null reads the new count.
-        // One that reads the old value identifies the slot by the count.
+        // Release: pairs with Acquire in `position`; a consumer that reads null reads the new
+        // count. One that reads the old value identifies the slot by the count.
         self.at.store(ptr::null_mut(), Ordering::Release);
     }
 
@@ -254,8 +254,8 @@ impl<O: Copy + Default, C: Copy + Default> Ring<O, C> {
         // that time, or a later one.
         let mut filled = self.filled.load(Ordering::Acquire);
         loop {
-            // Acquire: pairs with Release in `advance`, `open` and `close`. A consumer that reads an
-            // `at` within a slot, or null, reads that the preceding slots are full.
+            // Acquire: pairs with Release in `advance`, `open` and `close`. A consumer that reads
+            // an `at` within a slot, or null, reads that the preceding slots are full.
             let at = self.at.load(Ordering::Acquire);
             let again = self.filled.load(Ordering::Acquire);
             if again == filled {

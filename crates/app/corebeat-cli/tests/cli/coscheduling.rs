@@ -108,6 +108,28 @@ fn report_contains_each_program_and_their_turns() {
 }
 
 #[test]
+fn programs_that_spin_keep_their_results_under_auto() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = ["--", crate::COREBEAT, "workload", "cluster-spin", "--threads", "2"];
+    let program = [&program[..], &["--scale", "0.01"]].concat();
+    let auto = ["run", "--period", "50", "--report", "json"];
+    let done = crate::command(folder.path(), &[&auto[..], &program, &program].concat()).output();
+    let done = done.unwrap();
+    let report = report(&done);
+    for program in report["programs"].as_array().unwrap() {
+        assert_eq!(program["ended"]["exit"], 0, "{report}");
+        let applied = program["applied"].as_array().unwrap().iter();
+        let took_turns = applied.filter(|row| row["policy"] == "coscheduling").count() > 0;
+        assert!(!took_turns || program["turns_s"].is_number(), "{report}");
+    }
+    let printed = stdout(&done);
+    let checksums = |line: &str| line.split(',').next().map(str::to_owned);
+    let different: BTreeSet<_> = printed.lines().filter_map(checksums).collect();
+    assert_eq!((printed.lines().count(), different.len()), (2, 1), "{printed}");
+    assert!(left(folder.path()).is_empty());
+}
+
+#[test]
 fn program_that_cannot_be_started_ends_the_others() {
     let folder = tempfile::tempdir().unwrap();
     for (program, status) in [("/no/such/program", 127), ("/", 126)] {

@@ -134,14 +134,14 @@ fn turns_that_do_not_help_end_for_doubling_times() {
 #[test]
 fn gain_of_one_program_does_not_excuse_the_loss_of_another() {
     // In turns, each program has half of the time: the one that did not spin much loses.
-    let (mut world, mut turns) = (World::new(&[0.8, 0.1], 0.2), alternation());
+    let (mut world, mut turns) = (World::new(&[0.8, 0.3], 0.4), alternation());
     let (reasons, _) = world.steer(&mut turns, 7);
     assert!(reasons[1].starts_with("turns slowed a program down"), "{reasons:?}");
 }
 
 #[test]
 fn programs_that_do_not_spin_are_never_frozen() {
-    for spins in [&[0.0, 0.0][..], &[0.9, 0.0], &[0.09, 0.9], &[0.5]] {
+    for spins in [&[0.0, 0.0][..], &[0.9, 0.0], &[0.29, 0.9], &[0.5]] {
         let (mut world, mut turns) = (World::new(spins, 0.0), alternation());
         assert_eq!(world.steer(&mut turns, 50), (vec![], 0), "{spins:?}");
         assert!(turns.inaction().is_some_and(|why| why.starts_with("no two programs spin")));
