@@ -364,12 +364,7 @@ impl Bench for Host {
     }
 
     fn search(&mut self, kernel: &str) -> Result<Found, Failure> {
-        let window = Window {
-            cpus: self.cpus,
-            length: Duration::from_millis(100),
-            serial_max: Duration::from_millis(2_000),
-            skip: Duration::ZERO,
-        };
+        let window = Window::new(self.cpus, None, Duration::from_millis(2_000));
         match tune::search(&self.template(kernel), Limits::of(self.cpus), window, false)? {
             Searched::Found(found) => Ok(found),
             Searched::Interrupted(status) => exit_as(status),

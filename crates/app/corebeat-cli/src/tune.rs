@@ -38,12 +38,10 @@ pub(crate) struct Options {
     /// Set the increment of the thread count [default: a third of the CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     step: Option<u32>,
-    /// Observe each short run for MS milliseconds after the start of its threads
-    #[arg(
-        long, value_name = "MS", default_value_t = 100,
-        value_parser = clap::value_parser!(u64).range(20..=600_000)
-    )]
-    window: u64,
+    /// Observe each short run for MS milliseconds after the start of its threads [default: 100, and
+    /// 300 beside other programs]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=600_000))]
+    window: Option<u64>,
     /// Wait at most MS milliseconds for the threads of a short run
     #[arg(
         long, value_name = "MS", default_value_t = 2_000,
@@ -145,12 +143,8 @@ fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
         let Limits { min, max, .. } = limits;
         return Err(Failure::usage(format!("--max {max} is below --min {min}; increase --max")));
     }
-    let window = Window {
-        cpus,
-        length: Duration::from_millis(options.window),
-        serial_max: Duration::from_millis(options.serial),
-        skip: Duration::ZERO,
-    };
+    let length = options.window.map(Duration::from_millis);
+    let window = Window::new(cpus, length, Duration::from_millis(options.serial));
     Ok((template, limits, window))
 }
 

@@ -164,6 +164,11 @@ impl Disturbance {
         };
     }
 
+    /// Whether other programs were busy even in the quietest run.
+    fn is_loaded(&self) -> bool {
+        self.quietest.is_some_and(|busy| busy >= OTHERS_BUSY_NOTED)
+    }
+
     /// Whether other programs were considerably busier than in the quietest run.
     pub fn is_disturbed(&self, others_busy: Option<f64>) -> bool {
         others_busy.zip(self.quietest).is_some_and(|(busy, least)| busy - least >= self.limit)
@@ -178,6 +183,14 @@ struct Results {
 }
 
 impl Results {
+    fn new(cpus: u32) -> Results {
+        Results {
+            by_count: BTreeMap::new(),
+            repeated: BTreeMap::new(),
+            disturbance: Disturbance::new(cpus),
+        }
+    }
+
     fn of(&self, threads: u32) -> &[TrialResult] {
         self.by_count.get(&threads).map_or(&[], Vec::as_slice)
     }
@@ -219,22 +232,19 @@ impl Results {
 ///
 /// A trial during which other programs are considerably busier than during the quietest trial is
 /// disturbed. The search repeats it; a note names the repeated counts, and those that stayed
-/// disturbed.
+/// disturbed. If other programs are busy all the time, the search begins again with a longer
+/// window.
 ///
 /// # Errors
 /// A trial could not be made.
 pub fn search(
     trials: &mut impl Trials,
     limits: Limits,
-    window: Window,
+    mut window: Window,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Searched, Error> {
     let start_ns = now_ns();
-    let mut results = Results {
-        by_count: BTreeMap::new(),
-        repeated: BTreeMap::new(),
-        disturbance: Disturbance::new(limits.cpus),
-    };
+    let mut results = Results::new(limits.cpus);
     let mut round = 1;
     let (rows, best, reason, disturbed) = loop {
         let pass = search_once(trials, &mut results, limits, window, progress)?;
@@ -245,6 +255,11 @@ pub fn search(
                 return Ok(Searched::Interrupted(status));
             }
         };
+        if results.disturbance.is_loaded() && window.length < window.beside_load {
+            window.length = window.beside_load;
+            results = Results::new(limits.cpus);
+            continue;
+        }
         let counts = rows.iter().map(|row| row.threads);
         let disturbed: Vec<u32> = counts.filter(|&n| results.is_disturbed(n)).collect();
         if !disturbed.is_empty() && round < ROUNDS_MAX {
@@ -509,6 +524,7 @@ mod tests {
         cpus: u32,
         load: F,
         made: Vec<u32>,
+        windows_ms: Vec<u128>,
         pauses: u32,
         /// Number of a trial with a third of the progress.
         outlier: Option<usize>,
@@ -522,6 +538,7 @@ mod tests {
                 useful /= 3.0;
             }
             self.made.push(threads);
+            self.windows_ms.push(window.length.as_millis());
             let profile = Profile {
                 cpu_util: useful / f64::from(self.cpus),
                 progress: Some(useful),
@@ -548,13 +565,8 @@ mod tests {
     }
 
     fn searched_with<F: Fn(usize) -> f64>(load: F, outlier: Option<usize>) -> (Found, Fake<F>) {
-        let mut fake = Fake { cpus: 2, load, made: vec![], pauses: 0, outlier };
-        let window = Window {
-            cpus: 2,
-            length: Duration::from_millis(100),
-            serial_max: Duration::from_secs(2),
-            skip: Duration::ZERO,
-        };
+        let mut fake = Fake { cpus: 2, load, made: vec![], windows_ms: vec![], pauses: 0, outlier };
+        let window = Window::new(2, None, Duration::from_secs(2));
         let found = match search(&mut fake, Limits::of(2), window, &mut |_| {}).unwrap() {
             Searched::Found(found) => found,
             Searched::Interrupted(_) => panic!("the fake has no signals"),
@@ -625,9 +637,11 @@ mod tests {
     }
 
     #[test]
-    fn constant_load_is_noted_and_repeats_nothing() {
+    fn constant_load_is_noted_and_makes_the_windows_longer() {
         let (found, fake) = searched(|_| 1.0);
         assert_eq!(fake.pauses, 0);
+        let (short, long) = fake.windows_ms.split_at(2);
+        assert!(short == [100; 2] && long.iter().all(|&ms| ms == 300), "{:?}", fake.windows_ms);
         assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
         assert!(found.notes[0].contains("kept 1.0 CPUs busy"), "{:?}", found.notes);
     }

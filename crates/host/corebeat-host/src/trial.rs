@@ -99,11 +99,24 @@ pub struct Window {
     pub cpus: u32,
     /// Length of the observation.
     pub length: Duration,
+    /// Length if other programs keep CPUs busy: the kernel needs some tenths of a second to
+    /// distribute the threads of a program beside others.
+    pub beside_load: Duration,
     /// Time limit for the start of the threads.
     pub serial_max: Duration,
     /// Time before the window of a run with one thread, whose start cannot be distinguished from
     /// its work.
     pub skip: Duration,
+}
+
+impl Window {
+    /// Returns a window of this length or, if it is `None`, of 100 ms, as in the thesis, and of 300
+    /// ms beside other programs.
+    pub fn new(cpus: u32, length: Option<Duration>, serial_max: Duration) -> Window {
+        let default = |ms| length.unwrap_or(Duration::from_millis(ms));
+        let (length, beside_load) = (default(100), default(300));
+        Window { cpus, length, beside_load, serial_max, skip: Duration::ZERO }
+    }
 }
 
 /// The result of a trial.

@@ -45,7 +45,7 @@ impl<'a> SimTrials<'a> {
     /// Searches the best number of threads.
     pub(super) fn search(&mut self) -> Result<Found, Failure> {
         let cpus = self.scenario.machine.cpus();
-        let window = Window { cpus, length: WINDOW, serial_max: WINDOW, skip: Duration::ZERO };
+        let window = Window::new(cpus, Some(WINDOW), WINDOW);
         match corebeat_host::search(self, Limits::of(cpus), window, &mut |_| ())? {
             Searched::Found(found) => Ok(found),
             Searched::Interrupted(status) => Err(Failure::internal(status)),
