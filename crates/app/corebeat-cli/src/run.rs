@@ -206,14 +206,17 @@ fn processes(options: &Options) -> Result<Vec<ThreadId>, Failure> {
         let pid = process.tid;
         return Err(Failure::usage(format!("process {pid} is named twice; name it once")));
     }
-    if processes.len() > 1 && !accepts_several(options.policy) {
+    // Turns of auto are for programs that the user starts together: running processes may wait for
+    // each other, such as the ranks of a parallel program.
+    let accepts = options.policy != PolicyName::Auto && accepts_several(options.policy);
+    if processes.len() > 1 && !accepts {
         let count = processes.len();
         let pids: Vec<String> =
             processes.iter().take(LISTED_MAX).map(|p| p.tid.to_string()).collect();
         let more = if count > LISTED_MAX { ", ..." } else { "" };
         return Err(Failure::usage(format!(
             "the policy acts on one process, and -p names {count} ({}{more}); name one by its \
-             number, or choose --policy auto, coscheduling, adapt or none",
+             number, or choose --policy coscheduling, adapt or none",
             pids.join(", ")
         )));
     }

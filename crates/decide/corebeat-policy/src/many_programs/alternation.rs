@@ -15,6 +15,8 @@
 //!      +---- 30 s, twice as long after each success ------- turns
 //! ```
 //!
+//! If a program in turns ends, the turns end as well, and the others are measured anew.
+//!
 //! Threads of programs in turns hardly spin, so spinning does not show whether turns are still
 //! useful. Therefore turns end after some time, and a new trial follows if the programs spin again.
 //! Programs that do not spin are never frozen.
@@ -26,8 +28,13 @@ use corebeat_machine::{
 };
 use std::collections::BTreeMap;
 
-/// Largest number of times that a time is doubled.
-const DOUBLINGS_MAX: u32 = 4;
+/// Largest number of times that a rest is doubled.
+const REST_DOUBLINGS_MAX: u32 = 4;
+/// Largest number of times that the time of kept turns is doubled. Meanwhile, a program may have
+/// begun to block.
+const KEEP_DOUBLINGS_MAX: u32 = 2;
+/// Longest turn, in nanoseconds: programs with connections and watchdogs bear a pause of a second.
+const TURN_MAX_NS: u64 = 1_000_000_000;
 
 /// Number of turns that each program has in a trial.
 const TURNS_PER_PROGRAM: usize = 2;
@@ -35,8 +42,8 @@ const TURNS_PER_PROGRAM: usize = 2;
 /// The state of turns. See the [module](self).
 pub struct Alternation {
     /// Least share of a program's CPU time that is spent spinning. Default 0.3: turns can raise the
-    /// progress by 1/(1 - 0.3), or 43%, then, and a trial costs programs that block up to two
-    /// seconds. Two PARSEC streamcluster, which spin for 20% to 30% and block then, gain nothing.
+    /// progress by 1/(1 - 0.3), or 43%, then, and a trial costs programs that block some of their
+    /// time. Two PARSEC streamcluster, which spin for 20% to 30% and block then, gain nothing.
     pub spin_min: f64,
     /// Least mean gain in progress for which programs keep taking turns, relative to their progress
     /// side by side. Default 0.1: the progress of a program varies by up to a tenth between
@@ -166,7 +173,7 @@ impl Alternation {
         let State::Apart(sample) = &mut self.state else { return vec![] };
         let shares = spinning(snapshot, self.spin_min, self.topology.cpus().len());
         let ids: Vec<ProgramId> = shares.iter().map(|&(id, _)| id).collect();
-        if ids.len() < 2 {
+        if ids.len() < 2 || snapshot.span_ns > TURN_MAX_NS {
             *sample = Sample::default();
             return vec![];
         }
@@ -188,8 +195,13 @@ impl Alternation {
         self.state = State::Turns { core, stage };
         let shares: Vec<String> =
             shares.iter().map(|(_, share)| format!("{:.0}%", share * 100.0)).collect();
-        let spin = shares.join(" and ");
-        self.turn(snapshot, Some(format!("{spin} of the CPU time is spinning: turns are tried")))
+        let why = format!("{} of the CPU time is spinning: turns are tried", shares.join(" and "));
+        let decisions = self.turn(snapshot, Some(why));
+        // Programs that fit on the CPUs at the same time need no turns.
+        if decisions.is_empty() {
+            self.state = State::Apart(Sample::default());
+        }
+        decisions
     }
 
     /// Continues turns, or ends them.
@@ -197,15 +209,15 @@ impl Alternation {
         let State::Turns { core, stage } = &mut self.state else { return vec![] };
         let ids = core.programs();
         let is_present =
-            |id: &&ProgramId| snapshot.program(**id).is_some_and(|p| !p.threads.is_empty());
+            |id: &ProgramId| snapshot.program(*id).is_some_and(|p| !p.threads.is_empty());
         if core.is_refused() {
             let thawed = core.end("the machine refused to freeze a program");
             self.why = "the machine refused to freeze a program".to_owned();
             self.state = State::Refused;
             return thawed;
         }
-        if ids.iter().filter(is_present).count() < 2 {
-            return self.end("fewer than two programs are left to take turns");
+        if !ids.iter().all(is_present) {
+            return self.end("a program that took turns has ended");
         }
         match stage {
             Stage::Kept(until_ns) if snapshot.at_ns >= *until_ns => {
@@ -234,7 +246,7 @@ impl Alternation {
         let harms = gains.iter().flatten().any(|&gain| gain < -self.loss_max);
         match mean {
             Some(mean) if mean >= self.gain_min && !harms => {
-                let keep_ns = self.keep_ns << self.successes.min(DOUBLINGS_MAX);
+                let keep_ns = self.keep_ns << self.successes.min(KEEP_DOUBLINGS_MAX);
                 (self.successes, self.failures) = (self.successes + 1, 0);
                 if let State::Turns { stage, .. } = &mut self.state {
                     *stage = Stage::Kept(snapshot.at_ns.saturating_add(keep_ns));
@@ -243,10 +255,10 @@ impl Alternation {
                 self.turn(snapshot, Some(format!("{why}: the programs keep taking turns")))
             }
             _ => {
-                let rest_ns = self.rest_ns << self.failures.min(DOUBLINGS_MAX);
-                self.failures += 1;
+                let rest_ns = self.rest_ns << self.failures.min(REST_DOUBLINGS_MAX);
+                (self.failures, self.successes) = (self.failures + 1, 0);
                 self.trial_at_ns = snapshot.at_ns.saturating_add(rest_ns);
-                self.why = match mean {
+                let why = match mean {
                     Some(_) if harms => format!(
                         "turns slowed a program down by more than {:.0}%",
                         self.loss_max * 100.0
@@ -258,14 +270,16 @@ impl Alternation {
                     ),
                     None => "the progress of a program in turns is unknown".to_owned(),
                 };
-                let why = format!("{}: the turns end", self.why);
-                self.end(&why)
+                let thawed = self.end(&format!("{why}: the turns end"));
+                self.why = why;
+                thawed
             }
         }
     }
 
     /// Ends the turns. All programs run.
     fn end(&mut self, why: &str) -> Vec<Decision> {
+        why.clone_into(&mut self.why);
         match std::mem::replace(&mut self.state, State::Apart(Sample::default())) {
             State::Turns { mut core, .. } => core.end(why),
             _ => vec![],

@@ -123,7 +123,7 @@ impl Speeds {
 /// Estimates the useful instructions of a program from the instructions of the whole host.
 fn estimate_from_host(program: &ProgramSample, snapshot: &Snapshot) -> Option<f64> {
     let all = snapshot.host.counters.instructions? as f64;
-    let cpus = |share: fn(&TimeShares) -> Option<f64>| {
+    let cpus_of = |program: &ProgramSample, share: fn(&TimeShares) -> Option<f64>| {
         nearly_all(
             program
                 .threads
@@ -132,8 +132,12 @@ fn estimate_from_host(program: &ProgramSample, snapshot: &Snapshot) -> Option<f6
         )
         .map(|ns| ns / snapshot.span_ns.max(1) as f64)
     };
+    let cpus = |share| cpus_of(program, share);
     let (running, user, spin) = (cpus(|s| s.running())?, cpus(|s| s.user)?, cpus(|s| s.spin)?);
-    let part = running / (running + snapshot.host.others_busy?);
+    // The load of the host contains no watched program.
+    let others = snapshot.programs.iter().filter(|other| other.id != program.id);
+    let watched: f64 = others.filter_map(|other| cpus_of(other, |s| s.running())).sum();
+    let part = running / (running + watched + snapshot.host.others_busy?);
     (running > 0.0 && user > 0.0).then(|| all * part * (1.0 - spin / user).max(0.0))
 }
 

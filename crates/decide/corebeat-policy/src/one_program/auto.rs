@@ -20,12 +20,13 @@
 //!    shuffler     place             several last-level caches, several threads, a constant team
 //! ```
 //!
-//! If the user has started several programs, they also take turns where that is useful
-//! ([`alternation`](crate::alternation)). While they do, no other policy acts.
-//!
 //! Each policy changes a program whose behaviour is constant a bounded number of times (invariant 4
 //! of this crate), and no policy reacts to the changes of another one; so the combination is
 //! bounded, too.
+//!
+//! If the user has started several programs, they also take turns where that is useful
+//! ([`alternation`](crate::alternation)): each turn is a change. While they do, no other policy
+//! acts.
 
 use crate::alternation::Alternation;
 use crate::cosched;
@@ -152,8 +153,12 @@ impl Auto {
         }
     }
 
-    /// Lets programs take turns, where that is useful.
-    pub fn with_turns(self, topology: &Topology) -> Auto {
+    /// Lets several programs take turns, where that is useful. Leaves out the policy that sizes
+    /// teams: a machine sets one size for the teams of all programs.
+    pub fn with_turns(mut self, topology: &Topology) -> Auto {
+        self.members.retain(|member| !member.knobs.contains(&Knob::Size));
+        self.absent
+            .push(("team", "a team size would hold for all programs; run the program alone"));
         Auto { alternation: Some(Alternation::new(topology)), ..self }
     }
 

@@ -174,7 +174,7 @@ fn refused_freeze_ends_the_turns_for_good() {
 }
 
 #[test]
-fn turns_end_when_one_program_is_left() {
+fn turns_end_when_a_program_ends() {
     let (mut world, mut turns) = (World::new(&[0.6, 0.5], 0.0), alternation());
     world.steer(&mut turns, 10);
     assert!(turns.is_active());
@@ -184,6 +184,31 @@ fn turns_end_when_one_program_is_left() {
     world.spin_beside.pop();
     let (reasons, _) = world.steer(&mut turns, 1);
     assert!(world.frozen.is_empty() && !turns.is_active(), "{reasons:?}");
+    assert_eq!(turns.inaction(), Some("a program that took turns has ended"));
+}
+
+#[test]
+fn rest_of_three_programs_is_measured_anew_when_one_ends_in_a_trial() {
+    let (mut world, mut turns) = (World::new(&[0.6, 0.5, 0.6], 0.0), alternation());
+    world.steer(&mut turns, 3);
+    while world.frozen.contains(&ProgramId(2)) {
+        world.steer(&mut turns, 1);
+    }
+    assert!(turns.is_active());
+    world.spin_beside.pop();
+    let (reasons, _) = world.steer(&mut turns, 1);
+    assert!(reasons.iter().all(|why| why == "a program that took turns has ended"), "{reasons:?}");
+    let (reasons, _) = world.steer(&mut turns, 2);
+    assert!(reasons[0].ends_with("turns are tried"), "without a rest: {reasons:?}");
+}
+
+#[test]
+fn long_observations_are_no_turns() {
+    let (mut world, mut turns) = (World::new(&[0.6, 0.5], 0.0), alternation());
+    for _ in 0..10 {
+        let snapshot = Snapshot { span_ns: 2 * SECOND, ..world.snapshot() };
+        assert_eq!(turns.decide(&snapshot, true), []);
+    }
 }
 
 #[test]
