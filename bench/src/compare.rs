@@ -5,8 +5,7 @@
 //! (Fisher, *The Design of Experiments*, 1935, section 21) decides whether the mean logarithm of
 //! the ratios differs from 0.
 
-use crate::row::{Better, median};
-use serde::Deserialize;
+use crate::row::{Better, Row, median};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -35,17 +34,6 @@ pub(crate) struct Options {
     /// Measure only this subject of each case; may be repeated
     #[arg(long, value_name = "SUBJECT", default_value = "corebeat")]
     only: Vec<String>,
-}
-
-/// A row as [`crate::row::Table`] prints it. Other fields are not compared.
-#[derive(Deserialize)]
-struct Row {
-    bench: String,
-    case: String,
-    subject: String,
-    unit: String,
-    better: Better,
-    median: f64,
 }
 
 /// The medians of one row before and after the change, one pair per round.
@@ -182,6 +170,11 @@ mod tests {
             unit: "ns".into(),
             better: Better::Lower,
             median,
+            min: median,
+            max: median,
+            runs: 5,
+            cut_runs: 0,
+            line_ns: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Draws the figures of the book from rows: `bench --json NAME... | bench figure FOLDER`.
+//! Draws the figures of the book from stored rows (`bench report`).
 //!
 //! The figures show the medians. Two figures follow Waller and Hasselbring, 2012:
 //! `probe-portions.svg` is their figure 3, from the rows of `probe.call`, and `probe-depth.svg` is
@@ -6,21 +6,12 @@
 //! 2012, from the rows of `scoop.collect`: `scoop-trees.svg`, `scoop-ring.svg`, `scoop-links.svg`
 //! and `scoop-as-object.svg` are their figures 2 to 5.
 
+use crate::row::Row;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::BufRead;
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Folder for the figures
-    folder: PathBuf,
-}
 
 const SIZE: (u32, u32) = (720, 420);
 /// Columns of figure 3: the place of the writing thread, and the name of the case.
@@ -36,8 +27,12 @@ const NS_MIN: f64 = 0.1;
 /// Medians, by bench, subject and case.
 type Rows = BTreeMap<(String, String, String), f64>;
 
-pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
-    let rows = read(std::io::stdin().lock())?;
+/// The figures that these rows have the data of: file name and content.
+pub(crate) fn draw_all<'a>(
+    rows: impl Iterator<Item = &'a Row>,
+) -> Result<Vec<(&'static str, String)>, String> {
+    let key = |row: &Row| (row.bench.clone(), row.subject.clone(), row.case.clone());
+    let rows: Rows = rows.map(|row| (key(row), row.median)).collect();
     let drawings: [(&str, Drawing); 6] = [
         ("probe-portions.svg", draw_portions),
         ("probe-depth.svg", draw_depth),
@@ -52,39 +47,14 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, String> {
         }),
         ("scoop-as-object.svg", draw_as_object),
     ];
+    let mut drawn = Vec::new();
     for (name, draw) in drawings {
         let mut text = String::new();
-        match draw(&rows, &mut text) {
-            Ok(true) => {
-                let path = options.folder.join(name);
-                std::fs::write(&path, text)
-                    .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-                println!("{}", path.display());
-            }
-            Ok(false) => eprintln!("bench: the input has no rows for {name}"),
-            Err(e) => return Err(format!("cannot draw {name}: {e}")),
+        if draw(&rows, &mut text).map_err(|e| format!("cannot draw {name}: {e}"))? {
+            drawn.push((name, text));
         }
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn read(lines: impl BufRead) -> Result<Rows, String> {
-    let mut rows = Rows::new();
-    for line in lines.lines() {
-        let line = line.map_err(|e| format!("cannot read rows: {e}"))?;
-        let row: Value =
-            serde_json::from_str(&line).map_err(|e| format!("'{line}' is not a row: {e}"))?;
-        let text = |field: &str| row[field].as_str().map(str::to_owned);
-        let (Some(bench), Some(subject), Some(case), Some(median)) =
-            (text("bench"), text("subject"), text("case"), row["median"].as_f64())
-        else {
-            return Err(format!(
-                "'{line}' is not a row of a bench; pass the output of 'bench --json'"
-            ));
-        };
-        rows.insert((bench, subject, case), median);
-    }
-    Ok(rows)
+    Ok(drawn)
 }
 
 /// Draws a figure. Returns whether the rows contain the data of the figure.
@@ -374,24 +344,22 @@ fn draw_as_object(rows: &Rows, text: &mut String) -> Result<bool, Box<dyn Error>
 mod tests {
     use super::*;
 
-    fn row(bench: &str, subject: &str, case: &str, median: f64) -> String {
-        format!(r#"{{"bench":"{bench}","subject":"{subject}","case":"{case}","median":{median}}}"#)
-            + "\n"
+    fn add(rows: &mut Rows, bench: &str, subject: &str, case: &str, median: f64) {
+        rows.insert((bench.into(), subject.into(), case.into()), median);
     }
 
     #[test]
     fn figures_are_drawn_from_rows() {
-        let mut lines = String::new();
+        let mut rows = Rows::new();
         let cases =
             [("off", 0.2), ("collecting", 25.0), ("writing", 26.0), ("writing, synchronous", 40.0)];
         cases
             .iter()
-            .for_each(|(case, median)| lines += &row("probe.call", "corebeat", case, *median));
+            .for_each(|(case, median)| add(&mut rows, "probe.call", "corebeat", case, *median));
         for subject in ["corebeat", "tracing"] {
-            lines += &row("probe.depth", subject, "writing, depth 2", 60.0);
-            lines += &row("probe.depth", subject, "writing, depth 64", 2000.0);
+            add(&mut rows, "probe.depth", subject, "writing, depth 2", 60.0);
+            add(&mut rows, "probe.depth", subject, "writing, depth 64", 2000.0);
         }
-        let rows = read(lines.as_bytes()).unwrap();
         let (mut portions, mut depth) = (String::new(), String::new());
         assert!(
             draw_portions(&rows, &mut portions).unwrap() && draw_depth(&rows, &mut depth).unwrap()
@@ -405,7 +373,7 @@ mod tests {
 
     #[test]
     fn collections_are_drawn_over_processors_and_objects() {
-        let mut lines = String::new();
+        let mut rows = Rows::new();
         for (size, ms) in [
             ("100000 objects, 1 processor", 1.0),
             ("100000 objects, 100 processors", 1.5),
@@ -417,10 +385,9 @@ mod tests {
                 ("processor as object", 1.1),
                 ("go", 2.0),
             ] {
-                lines += &row("scoop.collect", subject, &format!("trees, {size}"), ms * factor);
+                add(&mut rows, "scoop.collect", subject, &format!("trees, {size}"), ms * factor);
             }
         }
-        let rows = read(lines.as_bytes()).unwrap();
         let (mut trees, mut as_object, mut ring) = (String::new(), String::new(), String::new());
         assert!(draw_collections(&rows, "trees", "Trees", &mut trees).unwrap());
         assert!(draw_as_object(&rows, &mut as_object).unwrap());
@@ -438,12 +405,20 @@ mod tests {
     }
 
     #[test]
-    fn other_rows_draw_no_figure_and_invalid_rows_are_refused() {
-        let rows = read(row("stm.bank", "corebeat", "off", 1.0).as_bytes()).unwrap();
-        let mut text = String::new();
-        assert!(
-            !draw_portions(&rows, &mut text).unwrap() && !draw_depth(&rows, &mut text).unwrap()
-        );
-        assert!(read("{}\n".as_bytes()).is_err() && read("probe.call  off\n".as_bytes()).is_err());
+    fn other_rows_draw_no_figure() {
+        let row = Row {
+            bench: "stm.bank".into(),
+            case: "off".into(),
+            subject: "corebeat".into(),
+            unit: "ns".into(),
+            better: crate::row::Better::Lower,
+            median: 1.0,
+            min: 1.0,
+            max: 1.0,
+            runs: 5,
+            cut_runs: 0,
+            line_ns: None,
+        };
+        assert!(draw_all(std::iter::once(&row)).unwrap().is_empty());
     }
 }

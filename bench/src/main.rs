@@ -6,7 +6,8 @@
 //! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
 //! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `future`, `probe`, `trace`, `sim` and
 //! `verify`.
-//! `compare` compares two builds of the bench, and `figure` draws some of the results. The book's
+//! `compare` compares two builds of the bench. `stored` keeps the rows of a run in `bench/rows`,
+//! and `report` writes them into the book as tables (`marker`) and figures (`figure`). The book's
 //! pages `measuring.md` and `measuring-libraries.md` describe each bench.
 //!
 //! # Model
@@ -43,10 +44,12 @@ mod linux_watch;
 mod list;
 mod load;
 mod lpel;
+mod marker;
 mod memory;
 mod probe;
 mod program;
 mod reactor;
+mod report;
 mod rewrite;
 mod round;
 mod row;
@@ -60,6 +63,7 @@ mod stm;
 mod stm_map;
 mod stm_program;
 mod stm_trace;
+mod stored;
 mod tool;
 mod trace;
 mod tune_count;
@@ -69,6 +73,7 @@ mod workload_naive;
 use clap::{Parser, Subcommand};
 use session::Session;
 use std::process::ExitCode;
+use stored::Run;
 use tool::Tool;
 
 struct Bench {
@@ -140,6 +145,9 @@ struct Options {
     /// Measure only this subject of each case; may be repeated
     #[arg(long, value_name = "SUBJECT")]
     only: Vec<String>,
+    /// Replace the stored rows of these benches, from which 'report' writes the book
+    #[arg(long, conflicts_with_all = ["quick", "filter", "only"])]
+    store: bool,
 }
 
 /// The hidden parts are the programs that benches start as child processes.
@@ -147,8 +155,8 @@ struct Options {
 enum Part {
     /// Compare two builds of this program row by row
     Compare(compare::Options),
-    /// Draw the figures of the book from rows on standard input
-    Figure(figure::Options),
+    /// Write the stored rows into the tables and figures of the book
+    Report,
     #[command(hide = true)]
     Load(load::Options),
     #[command(hide = true)]
@@ -162,7 +170,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.part {
         Some(Part::Compare(options)) => compare::main(&options),
-        Some(Part::Figure(options)) => figure::main(&options),
+        Some(Part::Report) => report::main(),
         Some(Part::Load(options)) => load::main(&options),
         Some(Part::Knob(options)) => knob::main(&options),
         Some(Part::Subject { part, options }) => run_subject(&part, &options),
@@ -239,10 +247,17 @@ fn measure(options: Options) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(2));
         }
     }
-    session.report(&surroundings(session.cpus));
+    let run = Run::now(session.cpus);
+    session.report(&surroundings(&run));
     for bench in chosen {
+        let before = session.failures().len();
         if let Err(why) = (bench.run)(&session) {
             session.record_failure(format!("{}: {why}", bench.name));
+        }
+        let rows = session.take_rows();
+        if options.store && session.failures().len() == before {
+            let path = stored::write(bench.name, &run, &rows)?;
+            session.report(&format!("stored {}; 'bench report' updates the book", path.display()));
         }
     }
     let failures = session.failures();
@@ -253,14 +268,9 @@ fn measure(options: Options) -> Result<ExitCode, String> {
 }
 
 /// Describes the machine, and warns if other programs use it.
-fn surroundings(cpus: usize) -> String {
-    let first = |path: &str| {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace().next().unwrap_or("unknown").to_owned()
-    };
-    let load = first("/proc/loadavg");
-    let busy = load.parse::<f64>().is_ok_and(|l| l > 0.3);
+fn surroundings(run: &Run) -> String {
+    let busy = run.load.parse::<f64>().is_ok_and(|load| load > 0.3);
     let advice =
         if busy { ": other programs are running; wait until the machine is quiet" } else { "" };
-    format!("{cpus} CPUs, Linux {}, load {load}{advice}", first("/proc/sys/kernel/osrelease"))
+    format!("{}, load {}{advice}", run.machine, run.load)
 }

@@ -22,23 +22,23 @@ pub(crate) struct Series {
 }
 
 /// One line of JSON.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Row<'a> {
-    bench: &'a str,
-    case: &'a str,
-    subject: &'a str,
-    unit: &'a str,
-    better: Better,
-    median: f64,
-    min: f64,
-    max: f64,
-    runs: usize,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) bench: String,
+    pub(crate) case: String,
+    pub(crate) subject: String,
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) runs: usize,
     /// Absent if 0.
-    #[serde(skip_serializing_if = "is_zero")]
-    cut_runs: usize,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) cut_runs: usize,
     /// The cost of moving a cache line between two cores. Absent on one core.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line_ns: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) line_ns: Option<f64>,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -70,21 +70,32 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-impl Series {
+impl Row {
     /// Whether the median is only a lower bound. A run that was ended takes at least as long as
     /// every other run, so the median is exact if more than half of the runs were not ended.
-    fn is_cut(&self) -> bool {
-        self.cut_runs * 2 >= self.values.len() && self.cut_runs > 0
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut_runs * 2 >= self.runs && self.cut_runs > 0
+    }
+
+    /// The median, the smallest and the largest value as text; lower bounds as "over 20.0".
+    pub(crate) fn texts(&self, text: impl Fn(f64) -> String) -> [String; 3] {
+        let over =
+            |x: f64, is_cut: bool| format!("{}{}", if is_cut { "over " } else { "" }, text(x));
+        [
+            over(self.median, self.is_cut()),
+            over(self.min, self.cut_runs == self.runs),
+            over(self.max, self.cut_runs > 0),
+        ]
     }
 }
 
 impl Table {
-    fn row<'a>(&'a self, series: &'a Series) -> Option<Row<'a>> {
+    fn row(&self, series: &Series) -> Option<Row> {
         Some(Row {
-            bench: self.bench,
-            case: &self.case,
-            subject: &series.subject,
-            unit: self.unit,
+            bench: self.bench.to_owned(),
+            case: self.case.clone(),
+            subject: series.subject.clone(),
+            unit: self.unit.to_owned(),
             better: self.better,
             median: median(&series.values)?,
             min: series.values.iter().copied().reduce(f64::min)?,
@@ -95,25 +106,37 @@ impl Table {
         })
     }
 
-    /// Prints one object per line. A subject without a value has no row.
-    pub(crate) fn json(&self) -> String {
-        let rows = self.series.iter().filter_map(|s| self.row(s));
-        rows.map(|row| {
-            serde_json::to_string(&row).expect("a row contains only strings and numbers") + "\n"
-        })
-        .collect()
+    /// A subject without a value has no row.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+        self.series.iter().filter_map(|series| self.row(series))
     }
+
+    /// Prints one object per line.
+    pub(crate) fn json(&self) -> String {
+        self.rows().map(|row| line(&row)).collect()
+    }
+}
+
+/// A line of JSON.
+pub(crate) fn line(object: &impl Serialize) -> String {
+    serde_json::to_string(object).expect("a row contains only strings and numbers") + "\n"
 }
 
 /// Formats a value with three significant digits.
 pub(crate) fn figure(x: f64) -> String {
-    match x.abs() {
-        a if a >= 100.0 => format!("{x:.0}"),
-        a if a >= 10.0 => format!("{x:.1}"),
-        a if a >= 1.0 || a == 0.0 => format!("{x:.2}"),
-        a if a >= 0.1 => format!("{x:.3}"),
-        _ => format!("{x:.4}"),
-    }
+    figure_within(x, 4)
+}
+
+/// Formats a value with three significant digits, and at most so many decimals.
+pub(crate) fn figure_within(x: f64, decimals_max: usize) -> String {
+    let decimals = match x.abs() {
+        a if a >= 100.0 => 0,
+        a if a >= 10.0 => 1,
+        a if a >= 1.0 || a == 0.0 => 2,
+        a if a >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{x:.*}", decimals_max.min(decimals))
 }
 
 impl fmt::Display for Table {
@@ -125,43 +148,30 @@ impl fmt::Display for Table {
             write!(f, "  a cache line moves in {middle:.0} ns ({least:.0} to {most:.0})")?;
         }
         writeln!(f)?;
-        let reference =
-            self.series.first().and_then(|s| Some((s, median(&s.values).filter(|&m| m > 0.0)?)));
+        let rows: Vec<(&Series, Option<Row>)> =
+            self.series.iter().map(|series| (series, self.row(series))).collect();
+        let first = rows.first().and_then(|(_, row)| row.as_ref()).filter(|row| row.median > 0.0);
         let better = if self.better == Better::Higher { f64::max } else { f64::min };
-        let best = self
-            .series
-            .iter()
-            .filter(|s| !s.is_cut())
-            .filter_map(|s| median(&s.values))
-            .reduce(better);
+        let exact = rows.iter().filter_map(|(_, row)| row.as_ref()).filter(|row| !row.is_cut());
+        let best = exact.map(|row| row.median).reduce(better);
         writeln!(f, "  {:<28} {:>9} {:>9} {:>9} {:>5}", "", "median", "min", "max", "runs")?;
-        for series in &self.series {
-            let Some(row) = self.row(series) else {
+        for (series, row) in &rows {
+            let Some(row) = row else {
                 writeln!(f, "  {:<28} {:>9}", series.subject, "failed")?;
                 continue;
             };
-            let over =
-                |x: f64, cut: bool| if cut { format!("over {}", figure(x)) } else { figure(x) };
-            let cut = series.cut_runs > 0;
-            write!(
-                f,
-                "  {:<28} {:>9} {:>9} {:>9} {:>5}",
-                series.subject,
-                over(row.median, series.is_cut()),
-                over(row.min, series.cut_runs == row.runs),
-                over(row.max, cut),
-                row.runs
-            )?;
-            if let Some((first, reference)) = reference.filter(|_| self.better != Better::Neither) {
-                let ratio = format!("{:.3}", row.median / reference);
-                match (std::ptr::eq(first, series), first.is_cut(), series.is_cut()) {
+            let [median, min, max] = row.texts(figure);
+            write!(f, "  {:<28} {median:>9} {min:>9} {max:>9} {:>5}", row.subject, row.runs)?;
+            if let Some(first) = first.filter(|_| self.better != Better::Neither) {
+                let ratio = format!("{:.3}", row.median / first.median);
+                match (std::ptr::eq(first, row), first.is_cut(), row.is_cut()) {
                     (true, ..) => {}
                     (_, true, true) => write!(f, "   neither ended")?,
                     (_, true, false) => write!(f, "   less than {ratio} of {}", first.subject)?,
                     (_, false, true) => write!(f, "   over {ratio} of {}", first.subject)?,
                     (_, false, false) => write!(f, "   {ratio} of {}", first.subject)?,
                 }
-                if best == Some(row.median) && !series.is_cut() {
+                if best == Some(row.median) && !row.is_cut() {
                     write!(f, "   best")?;
                 }
             }

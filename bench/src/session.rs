@@ -1,7 +1,7 @@
 //! The state of one run of the bench: its options, its output, and its failures.
 
 use crate::corebeat;
-use crate::row::Table;
+use crate::row::{Row, Table};
 use crate::tool::Tool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -27,6 +27,7 @@ pub(crate) struct Session {
     library: OnceCell<Result<PathBuf, String>>,
     skipped: RefCell<Vec<String>>,
     failures: RefCell<Vec<String>>,
+    rows: RefCell<Vec<Row>>,
 }
 
 impl Session {
@@ -51,6 +52,7 @@ impl Session {
             library: OnceCell::new(),
             skipped: RefCell::default(),
             failures: RefCell::default(),
+            rows: RefCell::default(),
         })
     }
 
@@ -138,11 +140,17 @@ impl Session {
         self.failures.borrow().clone()
     }
 
-    /// Prints the rows of a case.
+    /// Prints and keeps the rows of a case.
     pub(crate) fn emit(&self, table: &Table) {
+        self.rows.borrow_mut().extend(table.rows());
         let text = if self.json { table.json() } else { format!("{table}\n") };
         let mut out = std::io::stdout();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+
+    /// The rows since the last call.
+    pub(crate) fn take_rows(&self) -> Vec<Row> {
+        self.rows.take()
     }
 }
 

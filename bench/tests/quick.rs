@@ -220,6 +220,8 @@ fn unknown_bench_and_filter_without_match_are_reported() {
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("bench list"));
     assert_eq!(bench(&[]).status.code(), Some(2));
     assert_eq!(bench(&["workload.naive", "--quick", "--filter", "no such"]).status.code(), Some(2));
+    // A part of a bench, or short rounds, must not replace stored rows.
+    assert_eq!(bench(&["workload.naive", "--quick", "--store"]).status.code(), Some(2));
 }
 
 #[test]
