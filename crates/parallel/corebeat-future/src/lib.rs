@@ -43,11 +43,14 @@
 //!   scope        caller:  s.future(f): push f --- code after it --- f.join(): take f back? ...
 //!
 //!   map(v, f)    caller:  first items, measured --- divide the others like joins
+//!
+//!   pipeline     caller:  push f of the next items --- take f of the first one back? --- body ...
 //! ```
 //!
 //! - [`join`] runs two closures; the first one stays on the calling thread. [`scope`] creates
 //!   [`Future`]s that borrow; [`future`] creates them without borrows. [`map`], [`try_map`],
-//!   [`for_each`], [`sum`] and [`reduce`] are loops over a [`Split`].
+//!   [`for_each`], [`sum`] and [`reduce`] are loops over a [`Split`]. [`pipeline`] is a loop whose
+//!   rest stays on the calling thread, in order.
 //! - A **job** is a closure that another thread may run, in the queue of the **strand** (the stack)
 //!   that created it. The thread that removes the job from the queue runs it. A job that no thread
 //!   has taken when its result is needed runs in place, like a plain call.
@@ -75,7 +78,8 @@
 //!    (`recursion_has_the_sequential_result`, `loops_keep_the_order`,
 //!    `first_panic_in_sequential_order_surfaces_at_a_join`,
 //!    `first_panic_in_sequential_order_surfaces_from_a_scope`,
-//!    `loops_surface_the_first_failure`, `sums_overflow_as_the_sequential_ones`).
+//!    `loops_surface_the_first_failure`, `sums_overflow_as_the_sequential_ones`,
+//!    `pipelines_keep_the_order_and_the_first_failure`).
 //! 5. A panic waits for nothing before its closure is unwound
 //!    (`panic_releases_its_locks_before_earlier_closures_end`,
 //!    `panics_in_more_futures_than_workers_end`).
@@ -91,6 +95,8 @@
 //! 9. A child of fork waits for no thread of its parent (`child_of_fork_uses_plain_calls`).
 //! 10. The time of a scope is proportional to the number of its futures, and its stack does not
 //!     depend on the number (`scope_has_many_futures`).
+//! 11. A pipeline takes a bounded number of items before their turn, and uses none after it was
+//!     left (`pipelines_take_few_items_ahead`).
 //!
 //! # Memory ordering
 //!
@@ -166,6 +172,7 @@ mod join;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
+mod pipeline;
 mod pool;
 mod retry;
 mod schedule;
@@ -178,6 +185,7 @@ mod sum;
 
 pub use join::join;
 pub use map::{for_each, map, try_map};
+pub use pipeline::{Results, pipeline};
 pub use schedule::schedule;
 pub use scope::{Future, Scope, future, scope};
 pub use site::{SiteReport, sites};

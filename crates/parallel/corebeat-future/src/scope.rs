@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A future that may run on another thread.
-struct Entry {
+pub(crate) struct Entry {
     job: Arc<Job>,
     /// The work in its box, and the function that frees it.
     work: *mut (),
@@ -45,7 +45,7 @@ impl Entry {
     /// # Safety
     ///
     /// The caller settles the entry before a borrow of the closure or its result ends.
-    unsafe fn start<F, T>(
+    pub(crate) unsafe fn start<F, T>(
         context: &Rc<Context>,
         site: &'static Site,
         position: Option<usize>,
@@ -91,7 +91,7 @@ impl Entry {
 
     /// Runs the closure here if no other thread has started it; `may_run` is false if the
     /// sequential program would not have reached the future.
-    fn run_unstarted(&self, may_run: bool) {
+    pub(crate) fn run_unstarted(&self, may_run: bool) {
         if !self.is_settled.get() && self.context.take(&self.job) {
             if may_run {
                 self.context.run(&self.job);
@@ -102,7 +102,7 @@ impl Entry {
 
     /// Waits until no other thread runs the closure. Returns what a cancelled task must be unwound
     /// with.
-    fn settle(&self) -> Option<Payload> {
+    pub(crate) fn settle(&self) -> Option<Payload> {
         if self.is_settled.get() {
             return None;
         }
@@ -130,6 +130,32 @@ impl Entry {
         assert!(self.is_settled.get(), "the result of a running closure is not used");
         // SAFETY: the entry is settled, so no other thread uses the work.
         if self.has_failed() { unsafe { (self.take_payload)(self.work) } } else { None }
+    }
+
+    /// Returns the result, after the end of the closure, which runs here if no other thread has
+    /// started it. Panics with the payload of the closure, or if the task was cancelled.
+    ///
+    /// # Safety
+    ///
+    /// The results of this entry have the type `T`.
+    pub(crate) unsafe fn finish<T>(&self) -> T {
+        self.need();
+        self.run_unstarted(true);
+        if !self.is_settled.get() && self.job.end.is_over() {
+            // A wait would run later closures first.
+            self.idle_ns.set(Some(0));
+            self.set_settled();
+        }
+        if let Some(interruption) = self.settle() {
+            resume_unwind(interruption);
+        }
+        self.record();
+        // SAFETY: the entry is settled, and by the contract.
+        let result = unsafe { (*self.work.cast::<Slot<T>>()).take() };
+        // A closure that did not run, or whose panic was surfaced, comes after another panic.
+        let result =
+            result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
+        result.unwrap_or_else(|payload| resume_unwind(payload))
     }
 
     /// Adds the times of the future to its site, once.
@@ -444,17 +470,8 @@ impl<T> Future<'_, T> {
         if let Some(payload) = self.list.and_then(|list| list.run_up_to(entry.position)) {
             resume_unwind(payload);
         }
-        entry.run_unstarted(true);
-        if let Some(interruption) = entry.settle() {
-            resume_unwind(interruption);
-        }
-        entry.record();
-        // SAFETY: the entry is settled, and was created with results of type `T`.
-        let result = unsafe { (*entry.work.cast::<Slot<T>>()).take() };
-        // A closure that did not run, or whose panic was surfaced, comes after another panic.
-        let result =
-            result.unwrap_or_else(|| panic!("an earlier future of the scope has panicked"));
-        result.unwrap_or_else(|payload| resume_unwind(payload))
+        // SAFETY: the entry was created with results of type `T`.
+        unsafe { entry.finish() }
     }
 }
 

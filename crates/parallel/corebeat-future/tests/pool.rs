@@ -1,7 +1,7 @@
 //! The pool: each test runs in a process of its own, with a number of threads that does not depend
 //! on the machine.
 
-use corebeat_future::{for_each, future, join, scope, sites};
+use corebeat_future::{for_each, future, join, pipeline, scope, sites};
 #[cfg(feature = "lpel")]
 use corebeat_lpel::Failure;
 use corebeat_lpel::Runtime;
@@ -82,6 +82,27 @@ fn closures_run_at_the_same_time() {
             let x = s.future(move || receiver.recv().unwrap());
             sender.send(3).unwrap();
             assert_eq!(x.join(), 3);
+        });
+    });
+}
+
+/// The body for the first item ends only after another thread has begun the second computation.
+#[test]
+fn stages_run_at_the_same_time() {
+    with_four("stages_run_at_the_same_time", || {
+        let begun = AtomicUsize::new(0);
+        let caller = thread::current().id();
+        let compute = |n: usize| {
+            begun.fetch_max(n, SeqCst);
+            n
+        };
+        pipeline(0..3, compute, |results| {
+            for n in results {
+                assert_eq!(thread::current().id(), caller);
+                while n < 2 && begun.load(SeqCst) <= n {
+                    std::hint::spin_loop();
+                }
+            }
         });
     });
 }

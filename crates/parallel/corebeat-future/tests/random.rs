@@ -1,7 +1,7 @@
 //! Random programs of joins, scopes and loops, with panics and errors anywhere: the result under
 //! seeds and on the pool is that of a sequential interpreter.
 
-use corebeat_future::{for_each, future, join, map, schedule, scope, sum, try_map};
+use corebeat_future::{for_each, future, join, map, pipeline, schedule, scope, sum, try_map};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -22,6 +22,8 @@ enum Program {
     Each(Vec<Program>),
     /// A sum that may overflow.
     Sum(Vec<Program>),
+    /// Computations, and what the loop does with each result.
+    Pipeline(Vec<(Program, Program)>),
 }
 
 type Outcome = Result<u8, u8>;
@@ -75,6 +77,14 @@ impl Program {
                 combine(all.into_iter().map(Ok))
             }
             Program::Sum(list) => Ok(list.iter().fold(200, |sum, one| add(sum, value(run(one))))),
+            Program::Pipeline(list) => {
+                let mut all = 0;
+                for (first, rest) in list {
+                    let first = run(first);
+                    all = combine([Ok(all), first, Ok(run(rest)?)])?;
+                }
+                Ok(all)
+            }
         }
     }
 
@@ -111,6 +121,16 @@ impl Program {
             }
             Program::TryMap(list) => combine(try_map(list, run)?.into_iter().map(Ok)),
             Program::Sum(list) => Ok(sum(200, list, |one| value(run(one)), add)),
+            Program::Pipeline(list) => {
+                let run_first = |(first, rest): &'_ (Program, Program)| (run(first), rest.clone());
+                pipeline(list, run_first, |results| {
+                    let mut all = 0;
+                    for (first, rest) in results {
+                        all = combine([Ok(all), first, Ok(run(&rest)?)])?;
+                    }
+                    Ok(all)
+                })
+            }
         }
     }
 }
@@ -144,6 +164,7 @@ fn programs() -> impl Strategy<Value = Program> {
             1 => list.clone().prop_map(Program::TryMap),
             1 => list.clone().prop_map(Program::Each),
             1 => list.prop_map(Program::Sum),
+            2 => prop::collection::vec((inner.clone(), inner), 0..8).prop_map(Program::Pipeline),
         ]
     })
 }

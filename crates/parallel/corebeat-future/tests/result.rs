@@ -2,7 +2,8 @@
 //! real pool.
 
 use corebeat_future::{
-    chunks, chunks_mut, for_each, future, join, map, reduce, schedule, scope, sum, try_map,
+    chunks, chunks_mut, for_each, future, join, map, pipeline, reduce, schedule, scope, sum,
+    try_map,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Mutex;
@@ -258,6 +259,98 @@ fn loops_surface_the_first_failure() {
 }
 
 /// The result of a loop that is written by hand; `None` if it panics.
+#[test]
+fn pipelines_keep_the_order_and_the_first_failure() {
+    everywhere(|| {
+        let words: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        // Variables of the body stay on its thread.
+        let mut seen = std::rc::Rc::new(Vec::new());
+        let last = pipeline(
+            words.iter().enumerate(),
+            |(i, word)| (i, word.len()),
+            |results| {
+                for (i, length) in results {
+                    if i == 3 {
+                        continue;
+                    }
+                    std::rc::Rc::make_mut(&mut seen).push(length);
+                    if i == 12 {
+                        return Some(i);
+                    }
+                }
+                None
+            },
+        );
+        assert_eq!((last, seen.len(), seen.iter().sum::<usize>()), (Some(12), 12, 15));
+        // The computation of the fifth item panics, the loop for the third one, the iterator after
+        // the sixth.
+        let run = |computes: usize, loops: usize, takes: usize| {
+            let used = AtomicUsize::new(0);
+            let items = (0..8).inspect(|n| {
+                if *n == takes {
+                    throw(1000)
+                }
+            });
+            let compute = |n| if n == computes { throw(2000) } else { n };
+            let panic = panic_of(|| {
+                pipeline(items, compute, |results| {
+                    for n in results {
+                        used.fetch_add(1, SeqCst);
+                        if n == loops {
+                            throw(3000)
+                        }
+                    }
+                })
+            });
+            (panic, used.into_inner())
+        };
+        assert_eq!(run(4, 2, 6), (Some(3000), 3));
+        assert_eq!(run(4, 9, 6), (Some(2000), 4));
+        assert_eq!(run(4, 4, 4), (Some(1000), 4));
+        assert_eq!(run(9, 9, 0), (Some(1000), 0));
+        assert_eq!(run(9, 9, 9), (None, 8));
+    });
+}
+
+#[test]
+fn pipelines_take_few_items_ahead() {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = (4 * threads).max(8);
+    everywhere(|| {
+        let (taken, computed) = (std::cell::Cell::new(0), AtomicUsize::new(0));
+        let items = std::iter::repeat_with(|| taken.set(taken.get() + 1));
+        let compute = |()| computed.fetch_add(1, SeqCst);
+        pipeline(items, compute, |results| {
+            for (used, _) in results.enumerate() {
+                assert!(taken.get() <= used + 1 + most, "{} for {used}", taken.get());
+                if used == 30 {
+                    break;
+                }
+            }
+        });
+        // No computation runs after the end, and none runs twice.
+        assert!((31..=taken.get()).contains(&computed.load(SeqCst)));
+        let end = computed.load(SeqCst);
+        join(|| (), || ());
+        assert_eq!(computed.load(SeqCst), end);
+        // A list is not asked again after its end.
+        let mut calls = 0;
+        let once = std::iter::from_fn(|| {
+            calls += 1;
+            (calls % 2 == 1).then_some(calls)
+        });
+        pipeline(
+            once,
+            |n| n * 10,
+            |mut results| {
+                assert_eq!(results.next(), Some(10));
+                assert_eq!((results.next(), results.next()), (None, None));
+            },
+        );
+        assert_eq!(calls, 2);
+    });
+}
+
 fn sequential(first: i32, numbers: &[i32]) -> Option<i32> {
     numbers.iter().try_fold(first, |total, n| total.checked_add(*n))
 }
