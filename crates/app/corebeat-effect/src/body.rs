@@ -148,9 +148,13 @@ impl<'tcx> Reader<'_, 'tcx> {
                 if !returns.contains(&from) && !block.is_cleanup && !self.standard {
                     self.facts.stop("contains a loop without an end", span);
                 }
-                if self.facts.unbounded.is_none() && !self.is_bounded(to) {
+                if self.facts.endless.is_none() && !self.is_bounded(to) {
                     let text = "contains a loop whose bound is not known".into();
-                    self.facts.unbounded = Some(Place { text, span });
+                    let place = Place { text, span };
+                    if !self.standard || !self.graph.ends(self.node) {
+                        self.facts.endless = Some(place.clone());
+                    }
+                    self.facts.unbounded.get_or_insert(place);
                 }
             }
         }

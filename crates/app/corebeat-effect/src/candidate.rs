@@ -22,6 +22,8 @@ pub(crate) enum Pattern {
     Map,
     /// A loop that adds up.
     Reduction,
+    /// A loop whose first part is independent, and whose rest keeps its order and its thread.
+    Pipeline,
 }
 
 impl Pattern {
@@ -34,6 +36,7 @@ impl Pattern {
             Pattern::Loop => "loop",
             Pattern::Map => "map",
             Pattern::Reduction => "reduction",
+            Pattern::Pipeline => "pipeline",
         }
     }
 }
@@ -41,14 +44,14 @@ impl Pattern {
 impl Pattern {
     /// Whether a part is a group of statements.
     pub(crate) fn is_group(self) -> bool {
-        matches!(self, Pattern::Future | Pattern::StatementBlocks)
+        matches!(self, Pattern::Future | Pattern::StatementBlocks | Pattern::Pipeline)
     }
 
     /// Which of two overlapping proposals comes first. Loops can use all CPUs; two calls that
     /// contain loops can use two; groups are what is left.
     pub(crate) fn rank(self) -> u8 {
         match self {
-            Pattern::Loop | Pattern::Map | Pattern::Reduction => 0,
+            Pattern::Loop | Pattern::Map | Pattern::Reduction | Pattern::Pipeline => 0,
             Pattern::ConsecutiveCalls | Pattern::DivideAndConquer => 1,
             Pattern::Future | Pattern::StatementBlocks => Pattern::LAST_RANK,
         }
@@ -88,6 +91,8 @@ pub(crate) struct Candidate<'tcx> {
     pub(crate) parts: Vec<Part<'tcx>>,
     /// The parts are operands of one expression, not statements.
     pub(crate) is_expression: bool,
+    /// A loop that an iteration may leave.
+    pub(crate) may_leave: bool,
     /// A reason against it that the syntax shows, with its place.
     pub(crate) against: Option<(String, Span)>,
 }

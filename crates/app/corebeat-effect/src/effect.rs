@@ -93,6 +93,9 @@ pub(crate) struct Effects {
     pub(crate) stop: Option<Place>,
     /// The nearest loop or recursion whose bound is not known.
     pub(crate) unbounded: Option<Place>,
+    /// The nearest one of the program, or of the standard library over an iterator that may not
+    /// end.
+    pub(crate) endless: Option<Place>,
     /// Whether it contains a loop or recursion, and code outside the standard library.
     pub(crate) is_work: bool,
 }
@@ -123,6 +126,7 @@ impl Effects {
         self.panic = self.panic.take().or(other.panic);
         self.stop = self.stop.take().or(other.stop);
         self.unbounded = self.unbounded.take().or(other.unbounded);
+        self.endless = self.endless.take().or(other.endless);
         self.is_work |= other.is_work;
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Facts<'tcx> {
     pub(crate) stop: Option<Place>,
     /// A loop whose bound is not known.
     pub(crate) unbounded: Option<Place>,
+    /// One that may not end.
+    pub(crate) endless: Option<Place>,
     /// Statements of the MIR.
     statements: usize,
     /// It allocates or frees memory, or its code is not read: it may take long without a loop.
@@ -203,9 +205,11 @@ impl<'tcx> Graph<'tcx> {
             if let (None, Some(panic)) = (&effects.panic, &facts.panic) {
                 effects.panic = Some(Place { text: panic.text.clone(), span: at(panic.span) });
             }
-            for (known, new) in
-                [(&mut effects.stop, &facts.stop), (&mut effects.unbounded, &facts.unbounded)]
-            {
+            for (known, new) in [
+                (&mut effects.stop, &facts.stop),
+                (&mut effects.unbounded, &facts.unbounded),
+                (&mut effects.endless, &facts.endless),
+            ] {
                 if let (None, Some(place)) = (&known, new) {
                     *known = Some(Place { text: place.text.clone(), span: at(place.span) });
                 }
@@ -226,9 +230,12 @@ impl<'tcx> Graph<'tcx> {
         });
         let cycle = self.cycle(&seen);
         effects.is_work = loops && own || matches!(cycle, Some(Cycle::Calls));
+        let recursive = Place { text: "is recursive".into(), span: first.unwrap_or(DUMMY_SP) };
+        if let (None, Some(Cycle::Calls)) = (&effects.endless, &cycle) {
+            effects.endless = Some(recursive.clone());
+        }
         if let (None, Some(_)) = (&effects.unbounded, cycle) {
-            let text = "is recursive".into();
-            effects.unbounded = Some(Place { text, span: first.unwrap_or(DUMMY_SP) });
+            effects.unbounded = Some(recursive);
         }
         effects
     }
@@ -697,6 +704,36 @@ impl<'tcx> Graph<'tcx> {
         // The arguments of adapters are iterators, those of others are elements.
         let is_adapter = self.path(adt.did()).starts_with("core::iter::");
         is_known && (!is_adapter || args.types().all(|inner| self.is_finite(inner)))
+    }
+
+    /// Whether the loops of a function of the standard library end if the functions that it calls
+    /// do: its types have no iterator that may not end.
+    pub(crate) fn ends(&mut self, node: Instance<'tcx>) -> bool {
+        let tcx = self.tcx;
+        let next = tcx.require_lang_item(rustc_hir::LangItem::IteratorNext, DUMMY_SP);
+        let mut types: Vec<Ty<'tcx>> = node.args.types().collect();
+        if let Some(of) = tcx.impl_of_assoc(node.def_id()) {
+            types.push(tcx.type_of(of).instantiate(tcx, node.args).skip_norm_wip());
+        }
+        for ty in types {
+            let mut parts = ty.walk();
+            while let Some(part) = parts.next() {
+                let Some(part) = part.as_type() else { continue };
+                if let ty::Closure(..) | ty::FnPtr(..) | ty::FnDef(..) | ty::Dynamic(..) =
+                    part.kind()
+                {
+                    parts.skip_current_subtree();
+                    continue;
+                }
+                let is_iterator = self.resolve(next, tcx.mk_args(&[part.into()])).is_some();
+                if matches!(part.kind(), ty::Param(_) | ty::Alias(..))
+                    || is_iterator && !self.is_finite(part)
+                {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Whether a value of this type shows that it holds a trait object or a pointer to a function.

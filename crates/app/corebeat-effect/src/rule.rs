@@ -16,6 +16,9 @@
 //! 3. If the first region decides not to return, the second has only loops with known bounds.
 //! 4. If the region that another thread may run may panic, the program has no hook of panics.
 //!
+//! In a pipeline the first region is what later iterations run early. The second one is the rest of
+//! the loop, which stays on its thread, may have effects, and may end the loop in any iteration.
+//!
 //! In a scope the first region is a future, which another thread may run, and after its turn. The
 //! second one stays on its thread. So the first has no effects, and the second may have effects if
 //! the first returns, in any case.
@@ -25,6 +28,7 @@ use crate::fault;
 use crate::graph::{Graph, body_of};
 use crate::trial::Site;
 use crate::unwinding::{self, Program};
+use rustc_hir::LangItem;
 use rustc_hir::def_id::DefId;
 
 use rustc_middle::hir::place::{PlaceBase, ProjectionKind};
@@ -120,6 +124,12 @@ pub(crate) fn judge<'tcx>(
             let hidden = unseen(graph, owner, (&a, &b), None, observer)?;
             Ok([assumed, promised, hidden].concat())
         }
+        ("pipeline", [list, items, item, result, _, first, rest], [a, b]) => {
+            let types = [*list, *items, *item, *result];
+            let first = Region { closure: *first, effects: region(graph, *first, span)?, shown: a };
+            let rest = Region { closure: *rest, effects: region(graph, *rest, span)?, shown: b };
+            pipeline(graph, owner, types, (&first, &rest), site, span, observer)
+        }
         ("map", [items, _, function], _)
         | ("for_each", [items, function], _)
         | ("sum" | "reduce", [items, _, function, _], _) => {
@@ -172,6 +182,104 @@ pub(crate) fn judge<'tcx>(
             Ok(assumed)
         }
         _ => Err(Refusal::new("is not a known form".into(), span)),
+    }
+}
+
+/// Judges a loop whose iterations have a first part, which may run on another thread and before the
+/// rest of earlier iterations. Items are taken then, too.
+fn pipeline<'tcx>(
+    graph: &mut Graph<'tcx>,
+    owner: DefId,
+    [list, items, item, result]: [Ty<'tcx>; 4],
+    (first, rest): (&Region<'_, 'tcx>, &Region<'_, 'tcx>),
+    site: &Site,
+    span: Span,
+    observer: &mut Observer,
+) -> Result<Vec<String>, Refusal> {
+    pair(&rest.effects, rest.shown, &first.effects, first.shown)?;
+    taken(graph, first, span)?;
+    taken(graph, rest, span)?;
+    let taking = taking(graph, list, items, span)?;
+    if let Some(finding) = taking.first().filter(|_| !fault::is_planted("items")) {
+        let text = format!("taking the next item {}", finding.text);
+        return Err(Refusal::new(text, finding.span));
+    }
+    // An iteration may be the last one, by a panic, too: items behind it have been taken.
+    let may_write = graph.may_write(items) || graph.may_write(item);
+    if may_write && !fault::is_planted("items") {
+        let text = "the iterator changes memory outside, and would be ahead of the loop".into();
+        return Err(Refusal::new(text, span));
+    }
+    for (ty, what) in [(items, "the iterator"), (item, "an item"), (result, "a result")] {
+        let reason = destructor(graph, ty).filter(|_| !fault::is_planted("results"));
+        if let Some(reason) = reason {
+            let text = format!("{what} of `{}` has a destructor that {reason}", first.shown);
+            return Err(Refusal::new(text, span));
+        }
+    }
+    let mut early = first.effects.clone();
+    early.append(taking);
+    let mut all = rest.effects.clone();
+    all.append(early.clone());
+    if fault::is_planted("panic") {
+        return Ok(Vec::new());
+    }
+    steady(graph, first, span)?;
+    let promised = hook(graph, owner, &early, first.shown, observer)?;
+    bounded(&all, rest.shown, &early, first.shown)?;
+    let mut assumed = lost(&early, first.shown, site)?;
+    assumed.extend(early.unbounded.iter().map(|_| {
+        format!(
+            "`{}` ends, and does not overflow its stack, also in iterations behind one that \
+             leaves the loop, panics or does not return",
+            first.shown
+        )
+    }));
+    Ok([assumed, promised].concat())
+}
+
+/// Checks code that runs before its turn, and in vain if an iteration leaves the loop: it ends, and
+/// the program has no panic for it. Returns what is assumed.
+fn lost(early: &Effects, shown: &str, site: &Site) -> Result<Vec<String>, Refusal> {
+    if !site.may_leave || fault::is_planted("leave") {
+        return Ok(Vec::new());
+    }
+    let refuse = |place: &Place| {
+        let text = format!("`{shown}` {}, and an iteration may leave the loop", place.text);
+        Err(Refusal::new(text, place.span))
+    };
+    match (&early.endless, &early.stop, &early.panic) {
+        (Some(place), _, _) | (None, Some(place), _) => refuse(place),
+        (None, None, Some(_)) => Ok(vec![format!(
+            "`{shown}` does not panic in iterations behind one that leaves the loop, or the \
+             message of such a panic does no harm"
+        )]),
+        (None, None, None) => Ok(Vec::new()),
+    }
+}
+
+/// The effects of the iterator of a loop: its creation, its steps, and its destructor.
+fn taking<'tcx>(
+    graph: &mut Graph<'tcx>,
+    list: Ty<'tcx>,
+    items: Ty<'tcx>,
+    span: Span,
+) -> Result<Effects, Refusal> {
+    let tcx = graph.tcx;
+    let mut roots: Vec<(Instance<'tcx>, Span)> = graph.drop_of(items, span).into_iter().collect();
+    for (item, ty) in [(LangItem::IntoIterIntoIter, list), (LangItem::IteratorNext, items)] {
+        let method = tcx.require_lang_item(item, span);
+        match graph.resolve(method, tcx.mk_args(&[ty.into()])) {
+            Some(function) => roots.push((function, span)),
+            None => {
+                let text = format!("takes its items from a `{ty}`, which is not known here");
+                return Err(Refusal::new(text, span));
+            }
+        }
+    }
+    match panicking(graph, roots.clone()) {
+        Some(reason) => Err(Refusal::new(format!("its iterator runs {reason}"), span)),
+        None => Ok(graph.effects(roots)),
     }
 }
 

@@ -61,8 +61,13 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
             attempt_all(tcx, args, &mut proposals, &chosen);
         }
     }
+    let accepted: Vec<Span> =
+        proposals.iter().filter(|p| p.is_accepted).map(|p| p.candidate.span).collect();
     for proposal in &proposals {
-        report(tcx, proposal);
+        // Another form of an accepted loop is not worth a line.
+        if proposal.is_accepted || !accepted.contains(&proposal.candidate.span) {
+            report(tcx, proposal);
+        }
     }
 }
 
@@ -308,6 +313,7 @@ fn change(
             end: new.1,
             shown: proposal.candidate.parts.iter().map(|part| part.shown.clone()).collect(),
             is_expression: proposal.candidate.is_expression,
+            may_leave: proposal.candidate.may_leave,
         });
     }
     for (path, entry) in &mut changed {
@@ -328,6 +334,7 @@ fn report(tcx: TyCtxt<'_>, proposal: &Proposal<'_>) {
         candidate.parts.iter().map(|part| format!("`{}`", part.shown)).collect();
     let subject = match candidate.pattern {
         Pattern::Loop | Pattern::Map | Pattern::Reduction => "the iterations of this loop".into(),
+        Pattern::Pipeline => format!("{} of later iterations and {}", shown[0], shown[1]),
         _ => shown.join(" and "),
     };
     match &proposal.refusal {

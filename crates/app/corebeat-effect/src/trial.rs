@@ -28,6 +28,7 @@ pub(crate) const MODULE: &str = "__corebeat_trial";
 pub(crate) const RUNTIME: &str = r#"
 #[doc(hidden)] #[allow(warnings)] mod __corebeat_trial {
     extern crate std;
+    use ::core::iter::{IntoIterator, Iterator};
     use ::core::marker::{PhantomData, Send, Sized, Sync};
     use ::core::ops::{Drop, Fn, FnOnce, Range};
     use ::core::option::Option::{self, None, Some};
@@ -74,6 +75,18 @@ pub(crate) const RUNTIME: &str = r#"
         first: T, items: I, f: F, add: A) -> T { add(first, f(items.one())) }
     pub fn reduce<I: Split, T: Send, F: Fn(I::Item) -> T + Sync, O: Fn(T, T) -> T + Sync>(
         first: T, items: I, f: F, op: O) -> T { op(first, f(items.one())) }
+    pub struct Results<'a, I, F> { items: I, compute: &'a F }
+    impl<M: Send, T: Send, I: Iterator<Item = M>, F: Fn(M) -> T + Sync> Iterator
+        for Results<'_, I, F> {
+        type Item = T;
+        fn next(&mut self) -> Option<T> { match self.items.next() {
+            Some(item) => Some((self.compute)(item)), None => None } }
+    }
+    pub fn pipeline<L: IntoIterator<IntoIter = I, Item = M>, I: Iterator<Item = M>, M: Send,
+        T: Send, R, F: Fn(M) -> T + Sync, B: FnOnce(Results<'_, I, F>) -> R>(
+        items: L, compute: F, body: B) -> R {
+        body(Results { items: items.into_iter(), compute: &compute })
+    }
 }
 "#;
 
@@ -98,6 +111,8 @@ pub(crate) struct Site {
     pub(crate) shown: Vec<String>,
     /// The parts are operands of one expression, not statements.
     pub(crate) is_expression: bool,
+    /// A loop that an iteration may leave.
+    pub(crate) may_leave: bool,
 }
 
 /// The judgement of a site.

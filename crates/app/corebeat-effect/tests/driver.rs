@@ -120,14 +120,28 @@ fn rustc(arguments: &[&str], out: &Path, source: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Standard output and exit status of a program.
-fn run(program: &Path) -> (String, Option<i32>) {
+/// The behaviour of a program.
+#[derive(Debug, PartialEq)]
+struct Behaviour {
+    output: String,
+    status: Option<i32>,
+    /// A program that panics anyway may print more messages of panics.
+    messages: usize,
+}
+
+fn run(program: &Path) -> Behaviour {
     let output = Command::new(program).output().unwrap();
-    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    let status = output.status.code();
+    let messages = String::from_utf8_lossy(&output.stderr).matches(" panicked at ").count();
+    Behaviour {
+        output: String::from_utf8(output.stdout).unwrap(),
+        status,
+        messages: if status == Some(101) { 1 } else { messages },
+    }
 }
 
 /// The behaviour of the original and of the rewritten program.
-fn behaviours(case: &Path, source: &str, out: &Path) -> [(String, Option<i32>); 2] {
+fn behaviours(case: &Path, source: &str, out: &Path) -> [Behaviour; 2] {
     rustc(&["--crate-type=lib"], out, &folder().join("tests/runtime/corebeat_future.rs"));
     let path = out.join("rewritten.rs");
     std::fs::write(&path, source).unwrap();
@@ -214,6 +228,14 @@ fn planted_faults_are_detected() {
         ("destructor_index", "destructor"),
         ("abort", "abort"),
         ("library_generic", "generic"),
+        ("stage_taking", "items"),
+        ("stage_ahead", "items"),
+        ("stage_leave", "leave"),
+        ("stage_message", "leave"),
+        ("stage_result", "results"),
+        ("stage_end", "end"),
+        ("stage_output", "output"),
+        ("stage_hook", "hook"),
     ];
     for (name, fault) in faults {
         let case = folder().join("tests/ui/reject").join(name).with_extension("rs");

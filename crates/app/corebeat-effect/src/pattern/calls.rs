@@ -124,6 +124,7 @@ fn propose<'tcx>(
         pieces: pieces(finder, first, second),
         parts: vec![finder.part(first.call), finder.part(second.call)],
         is_expression: false,
+        may_leave: false,
         against,
     })
 }

@@ -3,9 +3,9 @@
 //! - `for x in v.iter_mut() { .. }` and `for x in &mut v { .. }` become `for_each(&mut v, |x| ..)`.
 //! - `v.iter().map(f).collect()` into a vector becomes `map(&v, f)`, also over a range of integers.
 //! - `chunks` and `chunks_mut` of slices in place of `iter` and `iter_mut`.
-//! - Reductions: see [`reduction`].
+//! - Reductions: see [`reduction`]. Loops whose rest stays sequential: see [`pipeline`].
 
-use super::{Finder, exit, reduction, written};
+use super::{Finder, exit, pipeline, reduction, written};
 use crate::candidate::{Candidate, Pattern, Piece};
 use rustc_hir::def::DefKind;
 use rustc_hir::{BorrowKind, Expr, ExprKind, LoopSource, MatchSource, Mutability, Pat, PatKind};
@@ -14,11 +14,18 @@ use rustc_middle::ty::{self, Ty};
 use rustc_span::Span;
 
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) {
-    let candidate = match read(expr) {
-        Some(whole) => reduction::for_loop(finder, &whole).or_else(|| for_loop(finder, &whole)),
-        None => reduction::chain(finder, expr).or_else(|| chain(finder, expr)),
-    };
-    finder.found.extend(candidate);
+    match read(expr) {
+        Some(whole) => {
+            let all = reduction::for_loop(finder, &whole).or_else(|| for_loop(finder, &whole));
+            // Tried where the whole of an iteration is not independent.
+            let stage = pipeline::propose(finder, &whole);
+            finder.found.extend(all.into_iter().chain(stage));
+        }
+        None => {
+            let found = reduction::chain(finder, expr).or_else(|| chain(finder, expr));
+            finder.found.extend(found);
+        }
+    }
 }
 
 /// `for pat in iterator { body }`
@@ -72,6 +79,7 @@ fn for_loop<'tcx>(finder: &Finder<'_, 'tcx>, whole: &For<'tcx>) -> Option<Candid
         pieces,
         parts: vec![finder.part(body)],
         is_expression: false,
+        may_leave: false,
         against,
     })
 }
@@ -204,6 +212,7 @@ fn chain<'tcx>(finder: &Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) -> Option<Cand
         pieces,
         parts: vec![finder.part(body)],
         is_expression: false,
+        may_leave: false,
         against: None,
     })
 }

@@ -5,6 +5,7 @@ mod calls;
 mod iteration;
 mod macros;
 mod operands;
+mod pipeline;
 mod reduction;
 mod statements;
 

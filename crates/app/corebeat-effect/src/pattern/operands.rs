@@ -30,6 +30,7 @@ pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, expr: &'tcx Expr<'tcx>) 
         pieces: pieces(finder, expr, first.span, second.span, (first, second)),
         parts: vec![finder.part(first), finder.part(second)],
         is_expression: true,
+        may_leave: false,
         against,
     };
     finder.found.push(candidate);

@@ -178,6 +178,7 @@ pub(super) fn for_loop<'tcx>(
         pieces,
         parts: vec![finder.part(whole.body)],
         is_expression: false,
+        may_leave: false,
         against,
     })
 }
@@ -318,6 +319,7 @@ pub(super) fn chain<'tcx>(
         pieces,
         parts: vec![finder.part(body)],
         is_expression: false,
+        may_leave: false,
         against,
     })
 }

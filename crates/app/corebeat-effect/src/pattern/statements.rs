@@ -38,25 +38,37 @@ use rustc_span::{BytePos, Ident, Span, Symbol};
 const MOST_STATEMENTS: usize = 200;
 
 /// A statement that may be a part of a group.
-struct Member<'tcx> {
+pub(super) struct Member<'tcx> {
     statement: &'tcx Stmt<'tcx>,
     /// Its place, unless a macro has made it.
-    span: Option<Span>,
-    effects: Effects,
-    is_work: bool,
-    mentioned: Vec<HirId>,
-    changed: Vec<HirId>,
-    bound: Vec<Bound>,
+    pub(super) span: Option<Span>,
+    pub(super) effects: Effects,
+    pub(super) is_work: bool,
+    pub(super) mentioned: Vec<HirId>,
+    pub(super) changed: Vec<HirId>,
+    pub(super) bound: Vec<Bound>,
+}
+
+impl<'tcx> Member<'tcx> {
+    /// The value, the type and the pattern of a `let`.
+    pub(super) fn binding(&self) -> Option<(&'tcx Expr<'tcx>, Option<Span>, &'tcx Pat<'tcx>)> {
+        match self.statement.kind {
+            StmtKind::Let(binding) => {
+                Some((binding.init?, binding.ty.map(|ty| ty.span), binding.pat))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A variable that a `let` binds.
 #[derive(Clone, Copy)]
-struct Bound {
-    id: HirId,
-    mode: BindingMode,
-    name: Ident,
+pub(super) struct Bound {
+    pub(super) id: HirId,
+    pub(super) mode: BindingMode,
+    pub(super) name: Ident,
     /// Later statements change it, as far as an estimate shows.
-    changes: bool,
+    pub(super) changes: bool,
 }
 
 pub(super) fn find<'tcx>(finder: &mut Finder<'_, 'tcx>, block: &'tcx Block<'tcx>) {
@@ -91,7 +103,10 @@ fn may_work<'tcx>(statement: &'tcx Stmt<'tcx>) -> bool {
     search.0
 }
 
-fn read<'tcx>(finder: &Finder<'_, 'tcx>, statement: &'tcx Stmt<'tcx>) -> Option<Member<'tcx>> {
+pub(super) fn read<'tcx>(
+    finder: &Finder<'_, 'tcx>,
+    statement: &'tcx Stmt<'tcx>,
+) -> Option<Member<'tcx>> {
     let mut bound = Vec::new();
     let expr = match statement.kind {
         StmtKind::Item(_) => return None,
@@ -130,7 +145,7 @@ fn read<'tcx>(finder: &Finder<'_, 'tcx>, statement: &'tcx Stmt<'tcx>) -> Option<
     })
 }
 
-fn each_bound(pat: &Pat<'_>, bound: &mut Vec<Bound>) {
+pub(super) fn each_bound(pat: &Pat<'_>, bound: &mut Vec<Bound>) {
     pat.walk(|pat| {
         if let PatKind::Binding(mode, id, name, _) = pat.kind {
             bound.push(Bound { id, mode, name, changes: false });
@@ -187,14 +202,14 @@ fn lives_longer<'tcx>(finder: &Finder<'_, 'tcx>, init: &'tcx Expr<'tcx>) -> bool
 
 /// The local variables that code assigns or borrows to change them, without those that a pattern
 /// borrows. An estimate: the compiler decides.
-struct Changes<'tcx> {
+pub(super) struct Changes<'tcx> {
     tcx: TyCtxt<'tcx>,
     typeck: &'tcx TypeckResults<'tcx>,
-    found: Vec<HirId>,
+    pub(super) found: Vec<HirId>,
 }
 
 impl<'tcx> Changes<'tcx> {
-    fn new(finder: &Finder<'_, 'tcx>) -> Changes<'tcx> {
+    pub(super) fn new(finder: &Finder<'_, 'tcx>) -> Changes<'tcx> {
         Changes { tcx: finder.tcx, typeck: finder.typeck, found: Vec::new() }
     }
 }
@@ -416,6 +431,7 @@ fn propose<'tcx>(
             },
         ],
         is_expression: false,
+        may_leave: false,
         against,
     })
 }
@@ -437,7 +453,7 @@ fn ends_with_effects(finder: &Finder<'_, '_>, id: HirId) -> bool {
 }
 
 /// The pattern of a `let` and the value for it: one name, or a tuple.
-fn tuple(parts: Vec<Vec<Piece>>) -> Vec<Piece> {
+pub(super) fn tuple(parts: Vec<Vec<Piece>>) -> Vec<Piece> {
     let text = |text: &str| Piece::Text(text.to_owned());
     if parts.len() == 1 {
         return parts.into_iter().flatten().collect();
@@ -451,12 +467,12 @@ fn tuple(parts: Vec<Vec<Piece>>) -> Vec<Piece> {
     all
 }
 
-fn name(finder: &Finder<'_, '_>, bound: &Bound) -> String {
+pub(super) fn name(finder: &Finder<'_, '_>, bound: &Bound) -> String {
     finder.snippet(bound.name.span)
 }
 
 /// The name of a variable, with the `mut` of its first binding if it changes later.
-fn binding(finder: &Finder<'_, '_>, bound: &Bound) -> Vec<Piece> {
+pub(super) fn binding(finder: &Finder<'_, '_>, bound: &Bound) -> Vec<Piece> {
     let mutable = if bound.mode.1 == Mutability::Mut && bound.changes { "mut " } else { "" };
     vec![Piece::Text(format!("{mutable}{}", name(finder, bound)))]
 }
@@ -534,7 +550,7 @@ fn bind(names: Vec<Vec<Piece>>, ty: Option<Span>, others: usize) -> Vec<Piece> {
 }
 
 /// Text of the original whose further lines are indented by `more`, except in literals.
-fn indented(finder: &Finder<'_, '_>, span: Span, more: &str) -> Vec<Piece> {
+pub(super) fn indented(finder: &Finder<'_, '_>, span: Span, more: &str) -> Vec<Piece> {
     let source = finder.snippet(span);
     let mut pieces = Vec::new();
     let (mut at, mut done) = (0, 0);

@@ -420,6 +420,63 @@ fn reduction(random: &mut Random, text: &mut String, functions: &[Kind], number:
     }
 }
 
+/// A loop with an independent stage before one in order, which may leave it.
+fn staged(
+    random: &mut Random,
+    text: &mut String,
+    functions: &[Kind],
+    (list, purity): (&[&str], usize),
+) {
+    let vector = random.pick(&["va", "vb"]);
+    let lists = [
+        "VECTOR.iter().copied()",
+        "VECTOR.clone()",
+        "VECTOR.iter().map(|y| y % 30).rev()",
+        "0..LENu64",
+        "left.by_ref()",
+        "VECTOR.iter().map(|y| twice(0, *y) / (10 - y % 20))",
+        "VECTOR.iter().map(|y| { COUNT.fetch_add(*y, SeqCst); *y })",
+    ];
+    let most = if random.is_single { lists.len() - 1 } else { lists.len() };
+    let items = random.pick(&lists[..most]).replace("VECTOR", vector);
+    let items = items.replace("LEN", &(2 + random.below(5)).to_string());
+    let f = functions.iter().position(|kind| *kind == Kind::Number);
+    let value = match f {
+        Some(f) if random.one_in(2) => format!("f{f}(n)"),
+        _ => "twice(1, n)".into(),
+    };
+    let values = ["VALUE", "VALUE", "VALUE + x", "100 / (VALUE % 8)", "Noisy(VALUE).0"];
+    let most = if random.is_single { values.len() - 1 } else { values.len() };
+    let value = random.pick(&values[..most]).replace("VALUE", &value);
+    if items.starts_with("left") {
+        writeln!(text, "    let mut left = {vector}.clone().into_iter();").unwrap();
+    }
+    writeln!(text, "    let mut x = {}u64;", random.below(9)).unwrap();
+    writeln!(text, "    for n in {items} {{\n        let c = {value};").unwrap();
+    if random.one_in(4) {
+        let held = if random.is_single { "Some" } else { random.pick(&["Noisy", "Some"]) };
+        writeln!(text, "        let held = {held}(c);").unwrap();
+        text.push_str("        if c % 5 == 4 { drop(held); }\n");
+    }
+    text.push_str("        x = (x * 7 + c) % 1009;\n");
+    // `return` would leave the function around it.
+    let list: Vec<&str> = list.iter().copied().filter(|e| !e.contains("return")).collect();
+    if !list.is_empty() && random.one_in(purity) {
+        writeln!(text, "        {}", random.pick(&list)).unwrap();
+    }
+    let fallible = functions.iter().position(|kind| *kind == Kind::Fallible);
+    let exits = ["", "if x % 3 == 1 { break; }", "if x % 3 == 1 { continue; }", "return Ok(x);"];
+    match fallible {
+        Some(f) if random.one_in(2) => writeln!(text, "        x += f{f}(c)?;").unwrap(),
+        _ => writeln!(text, "        {}", random.pick(&exits)).unwrap(),
+    }
+    text.push_str("        x += 1;\n    }\n");
+    writeln!(text, "    sum = (sum * 3 + x) % 1_000_003;").unwrap();
+    if items.starts_with("left") {
+        writeln!(text, "    sum += left.len() as u64;").unwrap();
+    }
+}
+
 fn statement(
     random: &mut Random,
     text: &mut String,
@@ -435,7 +492,7 @@ fn statement(
         }
     };
     let vector = random.pick(&["va", "vb"]);
-    match random.below(15) {
+    match random.below(18) {
         0..=2 => {
             for letter in ["a", "b", "c"].iter().take(2 + random.below(2)) {
                 let call = one(functions, random);
@@ -476,6 +533,7 @@ fn statement(
             .unwrap(),
         9..=11 => group(random, text, functions, number, effects),
         12 | 13 => reduction(random, text, functions, number),
+        14..=16 => staged(random, text, functions, effects),
         _ => {
             writeln!(text, "    let s{number}: u64 = {vector}.iter().map(|x| twice(1, *x)).sum();")
                 .unwrap();

@@ -1,8 +1,9 @@
 //! A runtime for tests that reorders as much as a real one may: the second closure of a join runs
-//! on another thread and ends before the first one begins, futures run where they are joined, and
-//! loops run from their end.
+//! on another thread and ends before the first one begins, futures run where they are joined, loops
+//! run from their end, and pipelines compute some results before the first one is used.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -196,4 +197,60 @@ pub fn reduce<I: Split, T: Send>(
         values = next;
     }
     values.into_iter().fold(first, op)
+}
+
+/// Most results before their turn.
+const AHEAD: usize = 4;
+
+pub struct Results<'a, I: Iterator, F, T> {
+    items: I,
+    compute: &'a F,
+    ready: VecDeque<std::thread::Result<T>>,
+    has_ended: bool,
+}
+
+/// Takes several items at once, and computes their results from the last one, on another thread.
+pub fn pipeline<L: IntoIterator, T, R, F, B>(items: L, compute: F, body: B) -> R
+where
+    L::Item: Send,
+    T: Send,
+    F: Fn(L::Item) -> T + Sync,
+    B: FnOnce(Results<'_, L::IntoIter, F, T>) -> R,
+{
+    let items = items.into_iter();
+    let compute = &compute;
+    body(Results { items, compute, ready: VecDeque::new(), has_ended: false })
+}
+
+impl<I: Iterator<Item: Send>, F: Fn(I::Item) -> T + Sync, T: Send> Iterator
+    for Results<'_, I, F, T>
+{
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.ready.is_empty() {
+            let mut items = Vec::new();
+            let mut failure = None;
+            while items.len() < AHEAD && !self.has_ended {
+                match catch_unwind(AssertUnwindSafe(|| self.items.next())) {
+                    Ok(item) => {
+                        self.has_ended = item.is_none();
+                        items.extend(item);
+                    }
+                    Err(payload) => {
+                        self.has_ended = true;
+                        failure = Some(payload);
+                    }
+                }
+            }
+            let compute = self.compute;
+            for item in items.into_iter().rev() {
+                let result = std::thread::scope(|scope| scope.spawn(|| compute(item)).join());
+                self.ready.push_front(result);
+            }
+            self.ready.extend(failure.map(Err));
+        }
+        let result = self.ready.pop_front()?;
+        Some(result.unwrap_or_else(|payload| resume_unwind(payload)))
+    }
 }
