@@ -148,7 +148,16 @@ impl<'tcx> Reader<'_, 'tcx> {
                 if !returns.contains(&from) && !block.is_cleanup && !self.standard {
                     self.facts.stop("contains a loop without an end", span);
                 }
-                if self.facts.endless.is_none() && !self.is_bounded(to) {
+                let bound = self.bound(to);
+                let is_sized = match bound {
+                    Some(iterator) => self.graph.has_range(iterator),
+                    None => self.graph.mentions_range(self.node),
+                };
+                if is_sized && (self.standard || bound.is_some()) {
+                    let text = "contains a loop over a range of numbers";
+                    self.facts.sized(text, span);
+                }
+                if self.facts.endless.is_none() && bound.is_none() {
                     let text = "contains a loop whose bound is not known".into();
                     let place = Place { text, span };
                     if !self.standard || !self.graph.ends(self.node) {
@@ -161,8 +170,8 @@ impl<'tcx> Reader<'_, 'tcx> {
         // Cycles that no block dominates: only the compiler of another language makes them.
     }
 
-    /// Whether a loop with this head is `for` over an iterator that ends.
-    fn is_bounded(&mut self, mut head: BasicBlock) -> bool {
+    /// The iterator of the loop with this head, if it is `for` over one that ends.
+    fn bound(&mut self, mut head: BasicBlock) -> Option<Ty<'tcx>> {
         let tcx = self.graph.tcx;
         for _ in 0..8 {
             let terminator = self.body.basic_blocks[head].terminator();
@@ -176,15 +185,15 @@ impl<'tcx> Reader<'_, 'tcx> {
                     };
                     let is_for = terminator.source_info.span.desugaring_kind()
                         == Some(rustc_span::DesugaringKind::ForLoop);
-                    let [iterator] = &args[..] else { return false };
+                    let [iterator] = &args[..] else { return None };
                     let ty = self.exact(iterator.node.ty(self.body, tcx));
                     let ty = ty.builtin_deref(true).unwrap_or(ty);
-                    return is_next && is_for && self.graph.is_finite(ty);
+                    return (is_next && is_for && self.graph.is_finite(ty)).then_some(ty);
                 }
-                _ => return false,
+                _ => return None,
             }
         }
-        false
+        None
     }
 
     fn call(&mut self, func: &Operand<'tcx>, args: &[Ty<'tcx>], span: Span) {
@@ -335,11 +344,17 @@ pub(crate) fn call<'tcx>(
         );
         return facts.report(Kind::Dynamic, text, span);
     };
+    if caller.is_some_and(|caller| !caller.standard) {
+        // The callee, and functions that it receives as values of types of their own.
+        limits(graph, callee.def_id(), span, facts);
+        for part in args.types().flat_map(Ty::walk) {
+            if let Some(ty::FnDef(handed, _)) = part.as_type().map(Ty::kind) {
+                limits(graph, *handed, span, facts);
+            }
+        }
+    }
     if caller.is_some_and(|caller| !caller.standard) && graph.is_standard(def.krate) {
         let path = graph.path(callee.def_id());
-        if summary::is_check(&path) {
-            facts.stop("may panic at a check of the program", span);
-        }
         if path.starts_with("core::ptr::") || args.types().any(|ty| graph.shows_pointer(ty)) {
             let text = format!("may use an address (`{}`)", tcx.def_path_str(def));
             facts.report(Kind::Address, text, span);
@@ -354,6 +369,21 @@ pub(crate) fn call<'tcx>(
         return facts.may_panic("may panic in a trait object", span);
     }
     facts.calls.push((callee, span));
+}
+
+/// Adds what a call of this function of the standard library by the program decides.
+fn limits<'tcx>(graph: &mut Graph<'tcx>, def: DefId, span: Span, facts: &mut Facts<'tcx>) {
+    if !graph.is_standard(def.krate) {
+        return;
+    }
+    let path = graph.path(def);
+    if summary::is_check(&path) {
+        facts.stop("may panic at a check of the program", span);
+    }
+    if summary::is_sized(&path) {
+        let text = format!("needs memory by a number (`{}`)", graph.tcx.def_path_str(def));
+        facts.sized(&text, span);
+    }
 }
 
 impl<'tcx> Visitor<'tcx> for Reader<'_, 'tcx> {

@@ -96,6 +96,9 @@ pub(crate) struct Effects {
     /// The nearest one of the program, or of the standard library over an iterator that may not
     /// end.
     pub(crate) endless: Option<Place>,
+    /// The nearest place whose time or memory a number gives: a loop over a range of integers, or
+    /// an allocation.
+    pub(crate) sized: Option<Place>,
     /// Whether it contains a loop or recursion, and code outside the standard library.
     pub(crate) is_work: bool,
 }
@@ -127,6 +130,7 @@ impl Effects {
         self.stop = self.stop.take().or(other.stop);
         self.unbounded = self.unbounded.take().or(other.unbounded);
         self.endless = self.endless.take().or(other.endless);
+        self.sized = self.sized.take().or(other.sized);
         self.is_work |= other.is_work;
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Facts<'tcx> {
     pub(crate) unbounded: Option<Place>,
     /// One that may not end.
     pub(crate) endless: Option<Place>,
+    /// A place whose time or memory a number gives.
+    pub(crate) sized: Option<Place>,
     /// Statements of the MIR.
     statements: usize,
     /// It allocates or frees memory, or its code is not read: it may take long without a loop.
@@ -50,6 +52,12 @@ impl<'tcx> Facts<'tcx> {
     pub(crate) fn stop(&mut self, text: &str, span: Span) {
         if self.stop.is_none() {
             self.stop = Some(Place { text: text.into(), span });
+        }
+    }
+
+    pub(crate) fn sized(&mut self, text: &str, span: Span) {
+        if self.sized.is_none() {
+            self.sized = Some(Place { text: text.into(), span });
         }
     }
 
@@ -209,6 +217,7 @@ impl<'tcx> Graph<'tcx> {
                 (&mut effects.stop, &facts.stop),
                 (&mut effects.unbounded, &facts.unbounded),
                 (&mut effects.endless, &facts.endless),
+                (&mut effects.sized, &facts.sized),
             ] {
                 if let (None, Some(place)) = (&known, new) {
                     *known = Some(Place { text: place.text.clone(), span: at(place.span) });
@@ -699,6 +708,10 @@ impl<'tcx> Graph<'tcx> {
     /// Whether an iterator ends after a number of steps that its creation fixes.
     pub(crate) fn is_finite(&mut self, ty: Ty<'tcx>) -> bool {
         let ty::Adt(adt, args) = *ty.kind() else { return false };
+        if self.path(adt.did()).ends_with(&format!("::{}::Results", crate::trial::MODULE)) {
+            // The loop of a pipeline, which goes on as long as the loop of the original.
+            return true;
+        }
         let is_known =
             self.is_standard(adt.did().krate) && summary::is_finite(&self.path(adt.did()));
         // The arguments of adapters are iterators, those of others are elements.
@@ -711,11 +724,7 @@ impl<'tcx> Graph<'tcx> {
     pub(crate) fn ends(&mut self, node: Instance<'tcx>) -> bool {
         let tcx = self.tcx;
         let next = tcx.require_lang_item(rustc_hir::LangItem::IteratorNext, DUMMY_SP);
-        let mut types: Vec<Ty<'tcx>> = node.args.types().collect();
-        if let Some(of) = tcx.impl_of_assoc(node.def_id()) {
-            types.push(tcx.type_of(of).instantiate(tcx, node.args).skip_norm_wip());
-        }
-        for ty in types {
+        for ty in self.types_of(node) {
             let mut parts = ty.walk();
             while let Some(part) = parts.next() {
                 let Some(part) = part.as_type() else { continue };
@@ -734,6 +743,34 @@ impl<'tcx> Graph<'tcx> {
             }
         }
         true
+    }
+
+    /// The types that a function mentions in its arguments, and that of its implementation.
+    fn types_of(&self, node: Instance<'tcx>) -> Vec<Ty<'tcx>> {
+        let tcx = self.tcx;
+        let mut types: Vec<Ty<'tcx>> = node.args.types().collect();
+        if let Some(of) = tcx.impl_of_assoc(node.def_id()) {
+            types.push(tcx.type_of(of).instantiate(tcx, node.args).skip_norm_wip());
+        }
+        types
+    }
+
+    /// Whether a function of the standard library may go through a range of integers.
+    pub(crate) fn mentions_range(&self, node: Instance<'tcx>) -> bool {
+        self.types_of(node).into_iter().any(|ty| self.has_range(ty))
+    }
+
+    /// Whether a range is a part of this type.
+    pub(crate) fn has_range(&self, ty: Ty<'tcx>) -> bool {
+        let mut parts = ty.walk();
+        while let Some(part) = parts.next() {
+            match part.as_type().map(Ty::kind) {
+                Some(ty::Adt(adt, _)) if summary::is_range(&self.path(adt.did())) => return true,
+                Some(ty::Closure(..)) => parts.skip_current_subtree(),
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether a value of this type shows that it holds a trait object or a pointer to a function.

@@ -219,6 +219,9 @@ fn pipeline<'tcx>(
     }
     let mut early = first.effects.clone();
     early.append(taking);
+    // Later ones may be dropped in vain.
+    let drops: Vec<_> = [item, result].iter().filter_map(|ty| graph.drop_of(*ty, span)).collect();
+    early.append(graph.effects(drops));
     let mut all = rest.effects.clone();
     all.append(early.clone());
     if fault::is_planted("panic") {
@@ -227,7 +230,7 @@ fn pipeline<'tcx>(
     steady(graph, first, span)?;
     let promised = hook(graph, owner, &early, first.shown, observer)?;
     bounded(&all, rest.shown, &early, first.shown)?;
-    let mut assumed = lost(&early, first.shown, site)?;
+    let mut assumed = lost(&early, first.shown, &rest.effects, site)?;
     assumed.extend(early.unbounded.iter().map(|_| {
         format!(
             "`{}` ends, and does not overflow its stack, also in iterations behind one that \
@@ -238,24 +241,29 @@ fn pipeline<'tcx>(
     Ok([assumed, promised].concat())
 }
 
-/// Checks code that runs before its turn, and in vain if an iteration leaves the loop: it ends, and
-/// the program has no panic for it. Returns what is assumed.
-fn lost(early: &Effects, shown: &str, site: &Site) -> Result<Vec<String>, Refusal> {
-    if !site.may_leave || fault::is_planted("leave") {
-        return Ok(Vec::new());
-    }
-    let refuse = |place: &Place| {
-        let text = format!("`{shown}` {}, and an iteration may leave the loop", place.text);
-        Err(Refusal::new(text, place.span))
+/// Checks code that runs before its turn, and in vain if an iteration leaves the loop or decides
+/// not to return: it ends, in a time and with memory that no number of an item gives, and the
+/// program has no panic for it. Returns what is assumed.
+fn lost(early: &Effects, shown: &str, rest: &Effects, site: &Site) -> Result<Vec<String>, Refusal> {
+    let end = rest.end().or_else(|| rest.endless.clone()).filter(|_| !fault::is_planted("end"));
+    let reason = match (site.may_leave, end) {
+        _ if fault::is_planted("leave") => return Ok(Vec::new()),
+        (true, _) => "an iteration may leave the loop".to_owned(),
+        (false, Some(end)) => format!("the rest of an iteration {}", end.text),
+        (false, None) => return Ok(Vec::new()),
     };
-    match (&early.endless, &early.stop, &early.panic) {
-        (Some(place), _, _) | (None, Some(place), _) => refuse(place),
-        (None, None, Some(_)) => Ok(vec![format!(
+    let against = [&early.endless, &early.stop, &early.sized].into_iter().flatten().next();
+    if let Some(place) = against {
+        let text = format!("`{shown}` {}, and {reason}", place.text);
+        return Err(Refusal::new(text, place.span));
+    }
+    let assumed = early.panic.iter().map(|_| {
+        format!(
             "`{shown}` does not panic in iterations behind one that leaves the loop, or the \
              message of such a panic does no harm"
-        )]),
-        (None, None, None) => Ok(Vec::new()),
-    }
+        )
+    });
+    Ok(assumed.collect())
 }
 
 /// The effects of the iterator of a loop: its creation, its steps, and its destructor.

@@ -185,6 +185,36 @@ pub(crate) fn is_finite(path: &str) -> bool {
     FINITE.iter().any(|module| is_within(path, module))
 }
 
+/// Whether this is a range of numbers.
+pub(crate) fn is_range(path: &str) -> bool {
+    is_within(path, "core::ops::range") || is_within(path, "core::range")
+}
+
+/// Names of functions of the standard library with an argument that is a number of elements to
+/// allocate or to repeat.
+const SIZED: &[&str] = &[
+    "from_elem",
+    "with_capacity",
+    "with_capacity_in",
+    "with_capacity_and_hasher",
+    "reserve",
+    "reserve_exact",
+    "try_reserve",
+    "try_reserve_exact",
+    "resize",
+    "resize_with",
+    "repeat",
+    "repeat_n",
+    "new_uninit_slice",
+    "new_zeroed_slice",
+];
+
+/// Whether a number decides how long the function of the standard library with this path runs, or
+/// how much memory it needs.
+pub(crate) fn is_sized(path: &str) -> bool {
+    path.rsplit("::").next().is_some_and(|name| SIZED.contains(&name))
+}
+
 /// Whether the compiler itself inserts calls of this unsafe function.
 pub(crate) fn is_inserted(path: &str) -> bool {
     INSERTED.iter().any(|module| is_within(path, module))

@@ -232,6 +232,8 @@ fn planted_faults_are_detected() {
         ("stage_ahead", "items"),
         ("stage_leave", "leave"),
         ("stage_message", "leave"),
+        ("stage_exit", "leave"),
+        ("stage_size", "leave"),
         ("stage_result", "results"),
         ("stage_end", "end"),
         ("stage_output", "output"),

@@ -258,8 +258,10 @@ impl Context {
     /// afterwards if it was cancelled.
     pub(crate) fn wait(&self, job: &Arc<Job>) -> (u64, Option<Payload>) {
         // Closures of futures that the same scope created later. Afterwards the queue is empty, as
-        // required of a strand that claims jobs of others (`strand`).
-        while let Some(own) = self.strand.take_oldest() {
+        // required of a strand that claims jobs of others (`strand`), or the wait is over.
+        while !job.end.is_over()
+            && let Some(own) = self.strand.take_oldest()
+        {
             self.pool.claimed();
             self.run(&own);
         }

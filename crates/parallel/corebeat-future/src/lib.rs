@@ -95,8 +95,8 @@
 //! 9. A child of fork waits for no thread of its parent (`child_of_fork_uses_plain_calls`).
 //! 10. The time of a scope is proportional to the number of its futures, and its stack does not
 //!     depend on the number (`scope_has_many_futures`).
-//! 11. A pipeline takes a bounded number of items before their turn, and uses none after it was
-//!     left (`pipelines_take_few_items_ahead`).
+//! 11. A pipeline takes a bounded number of items before the body needs them; no item is taken
+//!     after the body has returned (`pipelines_take_few_items_ahead`).
 //!
 //! # Memory ordering
 //!

@@ -46,7 +46,8 @@ const PLAIN_ITEMS: u32 = 256;
 ///
 /// With the payload that is first in the order of the sequential loop, in which each iteration
 /// takes an item, computes its result and uses it: a panic of `compute`, or of the iterator of the
-/// items, surfaces where the body asks for the result.
+/// items, surfaces from the call of `next` that would return the result. A panic of a destructor
+/// of a result that the body has not received surfaces if the body has not panicked.
 #[track_caller]
 pub fn pipeline<I, T, R, F, B>(items: I, compute: F, body: B) -> R
 where
@@ -94,15 +95,19 @@ struct Line<I, T> {
 
 impl<I, T> Line<I, T> {
     /// Waits for computations that other threads run, and drops all results. Returns what a
-    /// cancelled task must be unwound with.
+    /// cancelled task must be unwound with, or the first panic of a destructor.
     fn stop(&mut self) -> Option<Payload> {
         let stay = Stay;
         // All of them before the first wait, which would run those that have not started.
         self.entries.iter().for_each(|entry| entry.run_unstarted(false));
-        let interruption = self.entries.iter().filter_map(Entry::settle).reduce(|first, _| first);
+        let mut payload = self.entries.iter().filter_map(Entry::settle).reduce(|first, _| first);
         std::mem::forget(stay);
-        self.entries.clear();
-        interruption
+        // One by one: a second panic while the first one unwinds would end the process.
+        while let Some(entry) = self.entries.pop_front() {
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(entry)));
+            payload = payload.or(dropped.err());
+        }
+        payload
     }
 }
 

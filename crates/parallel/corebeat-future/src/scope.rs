@@ -515,7 +515,9 @@ impl std::fmt::Debug for Scope<'_, '_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::pool::Pool;
     use crate::{join, schedule};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// The depth of the calling code after `program`.
     fn depth_after(program: impl FnOnce()) -> Option<u32> {
@@ -549,5 +551,23 @@ mod tests {
             });
         };
         assert_eq!(depth_after(in_turns), Some(0));
+    }
+
+    #[test]
+    fn a_wait_that_is_over_runs_no_other_closure() {
+        let pool = Arc::new(Pool::new(2, None));
+        let _context = context::helper(&pool, usize::MAX).unwrap();
+        let way = site::way(Location::caller());
+        let Way::Parallel(context, site) = way else { panic!("nothing is known of the site") };
+        let has_run = AtomicBool::new(false);
+        // SAFETY: both entries are settled below.
+        let (first, second) = unsafe {
+            let first = Entry::start(&context, site, None, || ());
+            (first, Entry::start(&context, site, None, || has_run.store(true, Ordering::Relaxed)))
+        };
+        assert!(context.run_one(0), "the oldest one");
+        assert!(first.settle().is_none());
+        second.run_unstarted(false);
+        assert!(!has_run.load(Ordering::Relaxed));
     }
 }

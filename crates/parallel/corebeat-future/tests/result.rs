@@ -258,7 +258,6 @@ fn loops_surface_the_first_failure() {
     });
 }
 
-/// The result of a loop that is written by hand; `None` if it panics.
 #[test]
 fn pipelines_keep_the_order_and_the_first_failure() {
     everywhere(|| {
@@ -333,7 +332,7 @@ fn pipelines_take_few_items_ahead() {
         let end = computed.load(SeqCst);
         join(|| (), || ());
         assert_eq!(computed.load(SeqCst), end);
-        // A list is not asked again after its end.
+        // `next` is not called again after the end.
         let mut calls = 0;
         let once = std::iter::from_fn(|| {
             calls += 1;
@@ -351,6 +350,43 @@ fn pipelines_take_few_items_ahead() {
     });
 }
 
+/// A result whose destructor panics.
+struct Panics(u32);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        throw(self.0)
+    }
+}
+
+#[test]
+fn panics_of_the_body_come_before_those_of_discarded_results() {
+    everywhere(|| {
+        let run = |panics: bool| {
+            let used = AtomicUsize::new(0);
+            let panic = panic_of(|| {
+                pipeline(
+                    0..9u32,
+                    |n| Panics(4000 + n),
+                    |mut results| {
+                        std::mem::forget(results.next());
+                        used.fetch_add(1, SeqCst);
+                        if panics {
+                            throw(3000)
+                        }
+                    },
+                )
+            });
+            (panic, used.into_inner())
+        };
+        assert_eq!(run(true), (Some(3000), 1));
+        let (panic, used) = run(false);
+        // Perhaps no computation has begun.
+        assert!(panic.is_none_or(|n| (4001..4009).contains(&n)) && used == 1, "{panic:?}");
+    });
+}
+
+/// The result of a loop that is written by hand; `None` if it panics.
 fn sequential(first: i32, numbers: &[i32]) -> Option<i32> {
     numbers.iter().try_fold(first, |total, n| total.checked_add(*n))
 }

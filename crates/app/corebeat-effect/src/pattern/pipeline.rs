@@ -24,8 +24,8 @@ use super::{Finder, locals, locals_of, shorten, written};
 use crate::candidate::{Candidate, Part, Pattern, Piece};
 use rustc_hir::def::DefKind;
 use rustc_hir::intravisit::{self, Visitor};
-use rustc_hir::{Block, ByRef, Expr, ExprKind, FnRetTy, GenericArg, HirId, MatchSource, Pat};
-use rustc_hir::{PatKind, QPath, Stmt, StmtKind, TyKind, UnOp};
+use rustc_hir::{Block, ByRef, Expr, ExprKind, FnRetTy, GenericArg, HirId, LetExpr, MatchSource};
+use rustc_hir::{Pat, PatKind, QPath, Stmt, StmtKind, StructTailExpr, TyKind, UnOp};
 use rustc_middle::ty::adjustment::Adjust;
 use rustc_span::{BytePos, Span};
 
@@ -79,7 +79,7 @@ pub(super) fn propose<'tcx>(
         let text = "`?` does not leave a function whose type shows its result".to_owned();
         ending.is_none().then_some((text, whole.span))
     });
-    let against = against.or_else(|| temporary(finder, whole.iterator));
+    let against = against.or_else(|| temporary(finder, whole.iterator)).or_else(|| item(block));
     let rest_span = stage.span.with_lo(stage.span.hi()).with_hi(block.span.hi());
     let start = |statement: &Stmt<'_>| statement.span.source_callsite().lo();
     let first =
@@ -254,8 +254,14 @@ fn ending(finder: &Finder<'_, '_>) -> Option<Ending> {
     Some(Some((format!("{head}(){tail}"), value)))
 }
 
-/// A reason against a list that borrows a value with a destructor: it would end at another place if
-/// the loop is the last expression of its block.
+/// A reason against a body with an item: all of the body can name it, also the stage before it.
+fn item(block: &Block<'_>) -> Option<(String, Span)> {
+    let found = block.stmts.iter().find(|statement| matches!(statement.kind, StmtKind::Item(_)))?;
+    Some(("the body of the loop has an item of its own".into(), found.span.source_callsite()))
+}
+
+/// A reason against a list that borrows a value with a destructor, or a part of one: it would end
+/// at another place if the loop is the last expression of its block.
 fn temporary<'tcx>(finder: &Finder<'_, 'tcx>, list: &'tcx Expr<'tcx>) -> Option<(String, Span)> {
     struct Search<'a, 'b, 'tcx> {
         finder: &'a Finder<'b, 'tcx>,
@@ -275,15 +281,25 @@ fn temporary<'tcx>(finder: &Finder<'_, 'tcx>, list: &'tcx Expr<'tcx>) -> Option<
             let owner = finder.owner.to_def_id();
             let env = rustc_middle::ty::TypingEnv::post_analysis(finder.tcx, owner);
             let needs_drop = finder.typeck.expr_ty(base).needs_drop(finder.tcx, env);
-            if !matches!(base.kind, ExprKind::Path(_)) && needs_drop {
+            if !base.is_syntactic_place_expr() && needs_drop {
                 self.found = self.found.or(Some(base.span.source_callsite()));
             }
         }
     }
     impl<'tcx> Visitor<'tcx> for Search<'_, '_, 'tcx> {
         fn visit_expr(&mut self, expr: &'tcx Expr<'tcx>) {
-            if let ExprKind::AddrOf(_, _, of) = expr.kind {
-                self.borrowed(of);
+            match expr.kind {
+                ExprKind::AddrOf(_, _, of)
+                | ExprKind::Field(of, _)
+                | ExprKind::Index(of, ..)
+                | ExprKind::Unary(UnOp::Deref, of)
+                | ExprKind::Let(&LetExpr { init: of, .. })
+                | ExprKind::Struct(_, _, StructTailExpr::Base(of)) => self.borrowed(of),
+                // `?` takes the whole value.
+                ExprKind::Match(of, _, source) if !matches!(source, MatchSource::TryDesugar(_)) => {
+                    self.borrowed(of);
+                }
+                _ => {}
             }
             let adjustments = self.finder.typeck.expr_adjustments(expr);
             if adjustments.iter().any(|of| matches!(of.kind, Adjust::Borrow(_) | Adjust::Deref(_)))
@@ -296,7 +312,8 @@ fn temporary<'tcx>(finder: &Finder<'_, 'tcx>, list: &'tcx Expr<'tcx>) -> Option<
     let mut search = Search { finder, found: None };
     search.visit_expr(list);
     let span = search.found?;
-    Some(("the list borrows a value with a destructor: make it a variable".into(), span))
+    let text = "the list uses a part of a value with a destructor: make the value a variable";
+    Some((text.into(), span))
 }
 
 /// The only statement of a stage, if it is a `let` of one variable without a comment.

@@ -3,8 +3,8 @@ use std::io::Write;
 
 fn cost(n: u64) -> u64 {
     let mut sum = 0;
-    for i in 0..n % 20 {
-        sum += i * i;
+    for i in [n, n / 2, n / 4, n / 6, 1] {
+        sum += i;
     }
     sum
 }
@@ -29,7 +29,7 @@ fn report(lines: &[String]) -> u64 {
         }
         println!("{i} {line}: {list:?} {longest:?}");
         total = total * 31 % 1009 + list[0];
-        if total % 7 == 1 {
+        if total > 990 {
             break;
         }
     }
@@ -96,11 +96,19 @@ fn capitals(text: &str, out: &mut std::io::Stdout) -> std::io::Result<()> {
     Ok(())
 }
 
-// The loop adds up, and it writes.
+fn squares(n: u64) -> u64 {
+    let mut sum = 0;
+    for i in 0..n % 20 {
+        sum += i * i;
+    }
+    sum
+}
+
+// The loop adds up, and it writes. All items are reached, also those with a large number.
 fn total(values: &[u64]) -> u64 {
     let mut total = 0;
     for n in values {
-        let x = cost(*n);
+        let x = squares(*n);
         println!("add {x}");
         total += x;
     }
@@ -113,7 +121,7 @@ fn main() {
     let lines: Vec<String> = ["one", "", "three", "seven", "eight", "x"].map(String::from).into();
     println!("{}", report(&lines));
     println!("{:?}", checked(&[1, 2, 3, 17]));
-    println!("{:?}", checked(&[1, 2, 19, 3, 4, 5]));
+    println!("{:?}", checked(&[1, 2, 1900, 3, 4, 5]));
     println!("{:?}", first_even(&[1, 4, 7]));
     println!("{:?}", numbers(vec![("a".into(), 5), ("b".into(), 6)]));
     println!("{:?}", first_even(&[1]));

@@ -1,7 +1,7 @@
 // The loop leaves items behind, which other code uses.
 fn cost(n: u64) -> u64 {
     let mut sum = 0;
-    for i in 0..n % 20 {
+    for i in [n, n % 20, 3] {
         sum += i * i;
     }
     sum

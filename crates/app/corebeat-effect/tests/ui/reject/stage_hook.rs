@@ -5,8 +5,8 @@ static PANICS: AtomicU64 = AtomicU64::new(0);
 
 fn cost(values: &[u64], n: usize) -> u64 {
     let mut sum = 0;
-    for i in 0..values[n] {
-        sum += i * i;
+    for i in [values[n], 5] {
+        sum += i;
     }
     sum
 }
@@ -19,7 +19,7 @@ fn main() {
     for n in 0..9usize {
         let x = cost(&values, n);
         println!("{x}");
-        if x == 14 {
+        if x == 10 {
             break;
         }
     }

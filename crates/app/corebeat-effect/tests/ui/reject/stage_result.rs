@@ -9,7 +9,7 @@ impl Drop for Noisy {
 
 fn cost(n: u64) -> Noisy {
     let mut sum = 0;
-    for i in 0..n % 20 {
+    for i in [n, n % 20, 3] {
         sum += i * i;
     }
     Noisy(sum)
