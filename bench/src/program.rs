@@ -19,6 +19,9 @@ use std::time::Duration;
 /// The placeholder of the thread count in a command, as in `corebeat tune`.
 const PLACEHOLDER: &str = "{threads}";
 
+/// The smallest side of an image, in pixels. The median filter of `gm` needs more than its radius.
+const SIDE_MIN: f64 = 16.0;
+
 /// The OpenMP programs, by the names of their sources.
 pub(crate) const OPENMP: [&str; 5] = ["ep", "cg", "sp", "lu", "phase"];
 
@@ -227,7 +230,7 @@ impl Program {
             .command
             .replace("PROGRAMS", &programs.to_string_lossy())
             .replace("SIZE", &size.to_string())
-            .replace("SIDE", &size.sqrt().round().to_string())
+            .replace("SIDE", &size.sqrt().round().max(SIDE_MIN).to_string())
             .replace("FILE", &file.to_string_lossy());
         let is_by_argument = command.contains(PLACEHOLDER);
         Ok(Some(Program {
