@@ -373,6 +373,19 @@ impl Started {
         }
         if stops {
             signal::stop();
+            // The programs get the signal that has continued this process before their states are
+            // read: the notice of a program that stopped last would stop this process again.
+            let pidfds: Vec<BorrowedFd<'_>> = programs.iter().map(|p| p.pidfd()).collect();
+            let requests = signals.forward(&pidfds);
+            let ended =
+                programs.iter_mut().map(|p| p.poll_status()).collect::<Result<Vec<_>, _>>()?;
+            programs.iter_mut().for_each(|p| p.is_stopping &= p.is_stopped());
+            if requests.end {
+                programs.iter().for_each(|p| p.resume());
+            }
+            if requests.end || ended.iter().any(Option::is_some) {
+                return Ok(ended);
+            }
         }
         let until = Instant::now() + timeout;
         loop {

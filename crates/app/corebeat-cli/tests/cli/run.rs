@@ -6,7 +6,7 @@ use crate::{
     is_root, left, report, send, signal, stderr, stdout, unprivileged, until,
 };
 use corebeat_test_group::compile;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -613,6 +613,30 @@ fn time_for_which_job_control_stops_the_program_is_in_no_share() {
     let waited_s = report["watching_wait_s"].as_f64().unwrap_or(f64::INFINITY);
     let missed = report["notes"].to_string().contains("Corebeat observed");
     assert!(!missed || waited_s > 0.5, "{report}");
+}
+
+#[test]
+fn several_programs_continue_after_a_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo $$ > $0.new; mv $0.new $0; kill -TSTP $$; exit 0";
+    let names = ["a", "b", "c"];
+    let programs = names.iter().flat_map(|name| ["--", "sh", "-c", script, name]);
+    let args = ["run", "--policy", "none", "--report", "none"].into_iter().chain(programs);
+    let args: Vec<&str> = args.collect();
+    for _ in 0..10 {
+        let mut run = Running::start(&mut command(folder.path(), &args));
+        // Corebeat stops when the first program has stopped, and may not have noticed the others.
+        for name in names {
+            let file = folder.path().join(name);
+            until(|| file.exists());
+            until_in_state(std::fs::read_to_string(&file).unwrap().trim().parse().unwrap(), "T");
+            std::fs::remove_file(file).unwrap();
+        }
+        until_in_state(run.0.id(), "T");
+        // One signal: a second one would hide that Corebeat has stopped again.
+        kill_process(Pid::from_raw(run.0.id() as i32).unwrap(), Signal::CONT).unwrap();
+        until(|| run.0.try_wait().unwrap().is_some());
+    }
 }
 
 #[test]
