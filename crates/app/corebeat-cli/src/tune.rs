@@ -115,9 +115,14 @@ fn prepare(options: &Options) -> Result<(Template, Limits, Window), Failure> {
             options.policy
         )));
     }
-    // The policy none of a run accepts several programs. A search has one.
-    let mut programs = split_programs(&options.command, PolicyName::Auto)?;
+    let mut programs = split_programs(&options.command, PolicyName::None)?;
     let command = programs.pop().unwrap_or_default();
+    if !programs.is_empty() {
+        return Err(Failure::usage(
+            "a search accepts one program, and '--' separates two; write '\\--' for an argument \
+             '--'",
+        ));
+    }
     let template = Template { command, env: options.env.clone(), input: options.input.clone() };
     if !template.takes_threads() {
         return Err(Failure::usage(format!(

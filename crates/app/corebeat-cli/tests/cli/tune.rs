@@ -34,6 +34,7 @@ fn invalid_command_lines_are_usage_errors() {
         (&["--env", "0", "--", "true"], "'0' is not a variable name"),
         (&["--env", "-1", "--", "true"], "'-1' is not a variable name"),
         (&["--"], "PROGRAM"),
+        (&["--", "true", "--", "true", "{threads}"], "a search accepts one program"),
         (&["--window", "-5", "--", "true", "{threads}"], "write a whole number without a sign"),
         (
             &["--policy", "coscheduling", "--", "true", "{threads}"],
