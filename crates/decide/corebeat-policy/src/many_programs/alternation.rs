@@ -22,7 +22,7 @@
 //! Programs that do not spin are never frozen.
 
 use crate::cosched::Coscheduling;
-use crate::progress::{Speeds, Work};
+use crate::progress::Work;
 use corebeat_machine::{
     AppliedAction, Decision, Policy, ProgramId, ProgramSample, Snapshot, Topology,
 };
@@ -80,7 +80,7 @@ enum State {
 
 enum Stage {
     Trial {
-        before: BTreeMap<ProgramId, Speeds>,
+        before: BTreeMap<ProgramId, Work>,
         during: Sample,
     },
     /// The turns have proved useful. They end at this time.
@@ -110,10 +110,6 @@ impl Sample {
             }
         }
         self.spans += 1;
-    }
-
-    fn speeds(&self) -> BTreeMap<ProgramId, Speeds> {
-        self.works.iter().map(|(&id, work)| (id, work.speeds())).collect()
     }
 }
 
@@ -190,12 +186,16 @@ impl Alternation {
         let Ok(core) = Coscheduling::new(&self.topology, &programs, snapshot.span_ns / 2) else {
             return vec![];
         };
-        let before = sample.speeds();
+        let before = std::mem::take(&mut sample.works);
         let stage = Stage::Trial { before, during: Sample::default() };
         self.state = State::Turns { core, stage };
         let shares: Vec<String> =
             shares.iter().map(|(_, share)| format!("{:.0}%", share * 100.0)).collect();
-        let why = format!("{} of the CPU time is spinning: turns are tried", shares.join(" and "));
+        let why = format!(
+            "{} of the CPU time of {} programs is spinning: they try turns",
+            shares.join(" and "),
+            ids.len()
+        );
         let decisions = self.turn(snapshot, Some(why));
         // Programs that fit on the CPUs at the same time need no turns.
         if decisions.is_empty() {
@@ -229,9 +229,8 @@ impl Alternation {
                 if (during.spans as usize) < TURNS_PER_PROGRAM * ids.len() {
                     return self.turn(snapshot, None);
                 }
-                let after = during.speeds();
-                let gains: Option<Vec<f64>> =
-                    ids.iter().map(|id| after.get(id)?.gain_over(before.get(id)?)).collect();
+                let gain = |id| during.works.get(id)?.gain_over(before.get(id)?);
+                let gains: Option<Vec<f64>> = ids.iter().map(gain).collect();
                 self.judge(snapshot, gains)
             }
         }
@@ -252,7 +251,7 @@ impl Alternation {
                     *stage = Stage::Kept(snapshot.at_ns.saturating_add(keep_ns));
                 }
                 let why = format!("turns changed the progress by {:+.0}%", mean * 100.0);
-                self.turn(snapshot, Some(format!("{why}: the programs keep taking turns")))
+                self.turn(snapshot, Some(format!("{why}: all programs keep their turns")))
             }
             _ => {
                 let rest_ns = self.rest_ns << self.failures.min(REST_DOUBLINGS_MAX);
@@ -270,7 +269,7 @@ impl Alternation {
                     ),
                     None => "the progress of a program in turns is unknown".to_owned(),
                 };
-                let thawed = self.end(&format!("{why}: the turns end"));
+                let thawed = self.end(&format!("{why}: the turns of all programs end"));
                 self.why = why;
                 thawed
             }

@@ -97,6 +97,20 @@ impl Work {
         }
     }
 
+    /// Returns the relative gain over earlier work, by the best measure that is known of both and
+    /// large enough now. An earlier amount that was too small to be usable counts as the least
+    /// usable amount, so the gain is a lower bound then.
+    pub(crate) fn gain_over(&self, before: &Work) -> Option<f64> {
+        let mut places =
+            (0..Measure::ALL.len()).filter(|&n| !self.unknown[n] && !before.unknown[n]);
+        places.find_map(|place| {
+            let speed = |work: &Work| work.amounts[place] * 1e9 / work.span_ns.max(1) as f64;
+            let least = Measure::ALL[place].amount_min();
+            let (now, before) = (speed(self), speed(before));
+            (now >= least).then(|| now / before.max(least) - 1.0)
+        })
+    }
+
     /// Returns the mean speeds.
     pub(crate) fn speeds(&self) -> Speeds {
         let span_s = self.span_ns.max(1) as f64 / 1e9;
