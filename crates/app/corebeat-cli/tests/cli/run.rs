@@ -625,7 +625,7 @@ fn several_programs_continue_after_a_stop() {
     let args: Vec<&str> = args.collect();
     for _ in 0..10 {
         let mut run = Running::start(&mut command(folder.path(), &args));
-        // Corebeat stops when the first program has stopped, and may not have noticed the others.
+        // Corebeat stops when the first program has stopped, and may not have detected the others.
         for name in names {
             let file = folder.path().join(name);
             until(|| file.exists());
