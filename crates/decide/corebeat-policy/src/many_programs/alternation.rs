@@ -21,7 +21,7 @@
 //! useful. Therefore turns end after some time, and a new trial follows if the programs spin again.
 //! Programs that do not spin are never frozen.
 
-use crate::cosched::Coscheduling;
+use crate::cosched::{Coscheduling, REFUSED};
 use crate::progress::Work;
 use corebeat_machine::{
     AppliedAction, Decision, Policy, ProgramId, ProgramSample, Snapshot, Topology,
@@ -167,7 +167,8 @@ impl Alternation {
     /// Measures programs that run side by side, and begins a trial.
     fn watch(&mut self, snapshot: &Snapshot) -> Vec<Decision> {
         let State::Apart(sample) = &mut self.state else { return vec![] };
-        let shares = spinning(snapshot, self.spin_min, self.topology.cpus().len());
+        let cpus = self.topology.cpus().len() as u32;
+        let shares = spinning(snapshot, self.spin_min, cpus);
         let ids: Vec<ProgramId> = shares.iter().map(|&(id, _)| id).collect();
         if ids.len() < 2 || snapshot.span_ns > TURN_MAX_NS {
             *sample = Sample::default();
@@ -180,7 +181,6 @@ impl Alternation {
         if sample.spans < self.spans {
             return vec![];
         }
-        let cpus = self.topology.cpus().len() as u32;
         let programs: Vec<(ProgramId, u32)> = ids.iter().map(|&id| (id, cpus)).collect();
         // A turn ends with the snapshot in which it began, even if that one comes early.
         let Ok(core) = Coscheduling::new(&self.topology, &programs, snapshot.span_ns / 2) else {
@@ -211,8 +211,7 @@ impl Alternation {
         let is_present =
             |id: &ProgramId| snapshot.program(*id).is_some_and(|p| !p.threads.is_empty());
         if core.is_refused() {
-            let thawed = core.end("the machine refused to freeze a program");
-            self.why = "the machine refused to freeze a program".to_owned();
+            let thawed = self.end(REFUSED);
             self.state = State::Refused;
             return thawed;
         }
@@ -298,7 +297,7 @@ impl Alternation {
 
 /// Returns the programs that spin for at least a share of their CPU time, with that share, if their
 /// threads can use more CPUs together than the machine has.
-fn spinning(snapshot: &Snapshot, spin_min: f64, cpus: usize) -> Vec<(ProgramId, f64)> {
+fn spinning(snapshot: &Snapshot, spin_min: f64, cpus: u32) -> Vec<(ProgramId, f64)> {
     let used = |p: &ProgramSample| p.cpus(snapshot.span_ns, |s| s.running());
     let wanted = |p: &ProgramSample| p.cpus(snapshot.span_ns, |s| Some(s.running()? + s.wait?));
     let share = |p: &ProgramSample| {
@@ -308,7 +307,7 @@ fn spinning(snapshot: &Snapshot, spin_min: f64, cpus: usize) -> Vec<(ProgramId, 
         (share >= spin_min).then_some((p.id, share))
     };
     let all: f64 = snapshot.programs.iter().filter(|p| share(p).is_some()).filter_map(wanted).sum();
-    match all > cpus as f64 {
+    match all > f64::from(cpus) {
         true => snapshot.programs.iter().filter_map(share).collect(),
         false => vec![],
     }

@@ -33,8 +33,8 @@
 mod freezing;
 mod placement;
 
-pub(crate) use freezing::NAME;
 pub use freezing::{Coscheduling, coscheduled, is_turn};
+pub(crate) use freezing::{NAME, REFUSED};
 
 use corebeat_machine::{CoscheduledSet, Coscheduler, Plan, Topology};
 

@@ -101,24 +101,24 @@ impl Work {
     /// large enough now. An earlier amount that was too small to be usable counts as the least
     /// usable amount, so the gain is a lower bound then.
     pub(crate) fn gain_over(&self, before: &Work) -> Option<f64> {
-        let mut places =
-            (0..Measure::ALL.len()).filter(|&n| !self.unknown[n] && !before.unknown[n]);
-        places.find_map(|place| {
-            let speed = |work: &Work| work.amounts[place] * 1e9 / work.span_ns.max(1) as f64;
+        (0..Measure::ALL.len()).find_map(|place| {
             let least = Measure::ALL[place].amount_min();
-            let (now, before) = (speed(self), speed(before));
-            (now >= least).then(|| now / before.max(least) - 1.0)
+            let now = self.speed(place).filter(|&now| now >= least)?;
+            Some(now / before.speed(place)?.max(least) - 1.0)
         })
+    }
+
+    /// Returns the mean speed by the measure at a place of [`Measure::ALL`], if it is known.
+    fn speed(&self, place: usize) -> Option<f64> {
+        let span_s = self.span_ns.max(1) as f64 / 1e9;
+        (!self.unknown[place]).then(|| self.amounts[place] / span_s)
     }
 
     /// Returns the mean speeds.
     pub(crate) fn speeds(&self) -> Speeds {
-        let span_s = self.span_ns.max(1) as f64 / 1e9;
-        let speed = |place: usize| {
-            let speed = self.amounts[place] / span_s;
-            (!self.unknown[place] && speed >= Measure::ALL[place].amount_min()).then_some(speed)
-        };
-        Speeds(std::array::from_fn(speed))
+        Speeds(std::array::from_fn(|place| {
+            self.speed(place).filter(|&speed| speed >= Measure::ALL[place].amount_min())
+        }))
     }
 }
 

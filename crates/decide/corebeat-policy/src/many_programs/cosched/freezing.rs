@@ -12,6 +12,9 @@ pub(crate) const NAME: &str = "coscheduling";
 /// CPU time that a program may use beyond whole CPUs without counting as one more CPU.
 const NEED_SLACK: f64 = 0.1;
 
+/// Reason for which turns end if the machine does not freeze a program.
+pub(crate) const REFUSED: &str = "the machine refused to freeze a program";
+
 /// Reasons of the ordinary decisions: a program is frozen, and a program is thawed.
 const TURN: [&str; 2] = ["it is the turn of other programs", "it is the turn of this program"];
 
@@ -110,7 +113,7 @@ impl Policy for Coscheduling {
         let plan = self.core.plan(snapshot.at_ns, &needs, 0);
         let has_turn = |at: usize| self.is_refused || plan.cpus.contains(&Some(at));
         let why = match self.is_refused {
-            true => "the machine refused to freeze a program",
+            true => REFUSED,
             false => TURN[1],
         };
         let mut decisions = vec![];
