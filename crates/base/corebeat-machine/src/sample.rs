@@ -76,6 +76,11 @@ impl TimeShares {
         Some(self.user? + self.system?)
     }
 
+    /// Returns the share in which a thread runs or waits for a CPU: user, system and wait.
+    pub fn runnable(&self) -> Option<f64> {
+        Some(self.running()? + self.wait?)
+    }
+
     /// Returns the share of blocked time: lock, park and sleep, or the rest beside running and wait
     /// if one of the three is unknown.
     pub fn blocked(&self) -> Option<f64> {

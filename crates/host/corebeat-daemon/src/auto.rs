@@ -134,7 +134,7 @@ fn part(snapshot: &Snapshot, ids: &BTreeSet<ProgramId>) -> Snapshot {
     let mut host = snapshot.host;
     for other in others {
         let running = other.cpus(snapshot.span_ns, |s| s.running()).unwrap_or(0.0);
-        let runnable = other.cpus(snapshot.span_ns, |s| Some(s.running()? + s.wait?));
+        let runnable = other.cpus(snapshot.span_ns, |s| s.runnable());
         host.others_busy = host.others_busy.map(|busy| busy + running);
         host.others_runnable = host.others_runnable.map(|all| all + runnable.unwrap_or(running));
     }

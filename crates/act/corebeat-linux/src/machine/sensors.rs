@@ -230,7 +230,7 @@ impl Sensors {
         let (ticks, own_cpu_ns) = (self.host.ticks(buffer), clock_ns(ClockId::ProcessCPUTime));
         let others_busy = self.others.busy(&span, ticks, own_cpu_ns);
         let own_runnable: Option<f64> =
-            programs.iter().map(|p| p.cpus(span.span_ns, |s| Some(s.running()? + s.wait?))).sum();
+            programs.iter().map(|p| p.cpus(span.span_ns, |s| s.runnable())).sum();
         let runnable = self.host.take_runnable();
         let counted = self.counter.as_mut().map(HostCounter::take).unwrap_or_default();
         let counters = Counters {

@@ -299,7 +299,7 @@ impl Alternation {
 /// threads can use more CPUs together than the machine has.
 fn spinning(snapshot: &Snapshot, spin_min: f64, cpus: u32) -> Vec<(ProgramId, f64)> {
     let used = |p: &ProgramSample| p.cpus(snapshot.span_ns, |s| s.running());
-    let wanted = |p: &ProgramSample| p.cpus(snapshot.span_ns, |s| Some(s.running()? + s.wait?));
+    let wanted = |p: &ProgramSample| p.cpus(snapshot.span_ns, |s| s.runnable());
     let share = |p: &ProgramSample| {
         // Unknown for threads without a sample.
         let spins = p.cpus(snapshot.span_ns, |s| Some(s.spin.unwrap_or(0.0)))?;

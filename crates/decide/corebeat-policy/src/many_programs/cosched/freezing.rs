@@ -92,7 +92,7 @@ impl Coscheduling {
                 // The need of a frozen program is not observable.
                 Some(_) if gang.frozen => {}
                 Some(program) => {
-                    let used = program.cpus(snapshot.span_ns, |s| Some(s.running()? + s.wait?));
+                    let used = program.cpus(snapshot.span_ns, |s| s.runnable());
                     gang.need = used.map_or(gang.need.max(1), |used| {
                         (used - NEED_SLACK).ceil().max(0.0) as u32
                     });

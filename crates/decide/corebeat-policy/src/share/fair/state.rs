@@ -166,7 +166,7 @@ impl State {
     /// Counts the runnable threads. While the program is held, its threads wait for the limit, and
     /// the number stays.
     pub(super) fn count_threads(&mut self, p: &ProgramSample, span_ns: u64) {
-        let runnable = p.cpus(span_ns, |s| Some(s.running()? + s.wait?));
+        let runnable = p.cpus(span_ns, |s| s.runnable());
         let runnable = runnable.unwrap_or(p.threads.len() as f64);
         // The number changes only if the old one is certainly wrong, because each change of the
         // number changes a setting.
