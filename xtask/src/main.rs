@@ -10,6 +10,7 @@ mod book;
 mod citation;
 mod dist;
 mod effect;
+mod failures;
 mod map;
 mod page;
 mod python;

@@ -1,10 +1,10 @@
 //! The steps of `cargo xtask ci`.
 
 use crate::workspace::{Workspace, cargo, files};
-use crate::{book, citation, effect, map, python, remaining, style, vm};
+use crate::{book, citation, effect, failures, map, python, remaining, style, vm};
 use rustix::process::getpriority_process;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
 /// A check: it passes, is skipped for a reason, or fails.
@@ -35,7 +35,8 @@ const STEPS: [(&str, Check); 15] = [
     ("build", |_| step(&["build", "--workspace"], &[])),
     ("test", |_| {
         remaining::files(|folder| {
-            run_cargo(&["test", "--workspace", "--no-fail-fast"], &[("TMPDIR", folder)])
+            let args = ["test", "--workspace", "--no-fail-fast"];
+            run_with(&args, &[("TMPDIR", folder)], failures::repeated)
         })
         .map(|()| Outcome::Passed)
     }),
@@ -163,6 +164,17 @@ fn step(args: &[&str], env: &[(&str, &str)]) -> Result<Outcome, String> {
 
 /// Runs cargo with its output shown.
 pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    run_with(args, env, |command| {
+        command.status().map_err(|e| format!("cargo could not be started: {e}"))
+    })
+}
+
+/// Runs cargo by a function that waits for its end.
+fn run_with(
+    args: &[&str],
+    env: &[(&str, &str)],
+    run: fn(&mut Command) -> Result<ExitStatus, String>,
+) -> Result<(), String> {
     let shown: String = env.iter().map(|(key, value)| format!("{key}='{value}' ")).collect();
     println!("{shown}cargo {}", args.join(" "));
     let mut command = match args.first() {
@@ -170,12 +182,8 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), Strin
         Some(first) if first.starts_with('+') => Command::new("cargo"),
         _ => Command::new(cargo()),
     };
-    let status = command.args(args).envs(env.iter().copied()).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo {}: {status}", args.join(" "))),
-        Err(e) => Err(format!("cargo could not be started: {e}")),
-    }
+    let status = run(command.args(args).envs(env.iter().copied()))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo {}: {status}", args.join(" "))) }
 }
 
 /// Checks the networks on several ranks, whose feature needs an MPI library.

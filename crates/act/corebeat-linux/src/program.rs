@@ -48,9 +48,14 @@ pub(crate) enum Since {
 pub(crate) enum Reach {
     /// All threads.
     All,
-    /// Threads that ran in the last span: a thread that slept has started no other thread by then.
+    /// Threads that ran in one of the last [`QUIET_SPANS`]: others have started no thread by then.
     Awake,
 }
+
+/// Number of spans after which a thread that slept has started none that is still unknown. A search
+/// concerns numbers that were assigned since the last observation but one, which began before it
+/// read the thread: in the span that this reading ended, or in the two that followed.
+const QUIET_SPANS: u32 = 3;
 
 impl Since {
     fn apply(self, thread: &mut Thread) {
@@ -187,7 +192,7 @@ impl Program {
                 // Progress counts from now.
                 process.count_from_now(&mut reader.buffer);
             }
-            let skips = |thread: &Thread| reach == Reach::Awake && thread.is_quiet();
+            let skips = |thread: &Thread| reach == Reach::Awake && thread.is_quiet_for(QUIET_SPANS);
             if !process.threads.is_empty() && process.threads.values().all(skips) {
                 place += 1;
                 continue;

@@ -47,8 +47,8 @@ pub(crate) struct Thread {
     wait_samples: WaitSamples,
     /// Whether this process may not read the state of the thread.
     hidden: bool,
-    /// Whether the thread slept through the last span.
-    quiet: bool,
+    /// Number of spans, up to the last one, through which the thread slept.
+    quiet_spans: u32,
 }
 
 /// Number of descriptors that a watched thread keeps open, without counters.
@@ -108,7 +108,7 @@ impl Thread {
             state_sched: None,
             wait_samples: WaitSamples::default(),
             hidden,
-            quiet: false,
+            quiet_spans: 0,
         };
         thread.base_sched = thread.read_schedstat(buffer);
         thread.base = thread.read_full(thread.base_sched, buffer)?;
@@ -128,7 +128,12 @@ impl Thread {
 
     /// Returns whether the thread slept through the last span, and was asleep at all samples since.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
+        self.quiet_spans > 0
+    }
+
+    /// As [`is_quiet`](Self::is_quiet), for this number of spans.
+    pub(crate) fn is_quiet_for(&self, spans: u32) -> bool {
+        self.quiet_spans >= spans
     }
 
     /// Returns how often samples found the thread asleep.
@@ -139,7 +144,9 @@ impl Thread {
     /// Takes a cheap sample between two observations: where the thread sleeps, if it does.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
         let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
-        self.quiet &= sched == self.base_sched;
+        if sched != self.base_sched {
+            self.quiet_spans = 0;
+        }
         self.sample_wait(at_ns, sched, buffer);
         let Some(sched) = sched else { return };
         self.sampled = Some((at_ns, sched));
@@ -157,16 +164,17 @@ impl Thread {
         buffer: &mut Buffer,
     ) -> Observed {
         let sched = self.read_schedstat(buffer);
-        self.quiet =
+        let quiet =
             sched.is_some() && sched == self.base_sched && self.base.runnable == Some(false);
+        self.quiet_spans = if quiet { self.quiet_spans.saturating_add(1) } else { 0 };
         let estimate = if full { None } else { self.estimate(sched) };
-        let reading = if self.quiet {
+        let reading = if quiet {
             Some(Reading { at_ns: now_ns(), ..self.base })
         } else {
             estimate.or_else(|| self.read_full(sched, buffer))
         };
         let Some(mut after) = reading else { return Observed::Ended(self.final_sample(fallback)) };
-        if self.quiet {
+        if quiet {
             // The thread was blocked by one cause through the whole span.
             let state = self.read_state(sched, buffer);
             if state != WaitState::Awake {
@@ -177,14 +185,14 @@ impl Thread {
             self.sample_wait(after.at_ns, sched, buffer);
         }
         let sample = self.thread_sample(&after, fallback);
-        if let (Some(counter), Some(sched), false) = (&mut self.counter, sched, self.quiet) {
+        if let (Some(counter), Some(sched), false) = (&mut self.counter, sched, quiet) {
             let rate = switches_per_s(self.base_sched, sched, sample.span_ns);
             counter.stop_above(rate);
             if counter.start_below(rate) {
                 after.counted = counter.read();
             }
         }
-        match self.quiet {
+        match quiet {
             // The next sleep may have another cause.
             true => self.wait_samples = WaitSamples::default(),
             false => self.wait_samples.decay(),

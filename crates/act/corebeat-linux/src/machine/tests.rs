@@ -301,6 +301,23 @@ fn machine_finds_a_process_that_was_invisible_when_it_got_its_number() {
 }
 
 #[test]
+fn machine_finds_what_a_thread_started_in_the_span_before_it_slept() {
+    let program = Running::shell("sleep 30; read x");
+    let mut machine = machine();
+    let id = machine.watch(program.pid()).unwrap();
+    let child = child_of(&program, &mut machine);
+    while !machine.watched.programs[&id].threads().all(Thread::is_quiet) {
+        machine.observe().unwrap();
+    }
+    // Simulates a thread that started the child between the reading of the newest number and its
+    // own, and many numbers for others.
+    machine.watched.programs.get_mut(&id).unwrap().processes.retain(|p| p.id.tid != child);
+    machine.watched.newest = [Some(1); 2];
+    machine.watched.search(Some(u64::MAX), 0, &mut machine.reader);
+    assert!(machine.watched.programs[&id].processes.iter().any(|p| p.id.tid == child));
+}
+
+#[test]
 fn machine_keeps_a_known_process_whose_parent_ends() {
     let _alone = crate::actuator::tests::alone();
     let dir = tempfile::tempdir().unwrap();
