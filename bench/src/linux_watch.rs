@@ -183,6 +183,12 @@ fn watched_by(peer: &str, load: &[String], threads: usize, span: Span) -> Result
         wait_until_attached(&watcher, threads)?;
     }
     let usage = span.measure(&watcher)?;
+    // On a busy machine, the first output may come later than the end of the measurement.
+    match peer {
+        "top" => watcher.wait_for("COMMAND", START_MAX)?,
+        "pidstat" => watcher.wait_for("Command", START_MAX)?,
+        _ => {}
+    }
     watcher.interrupt();
     let ended = watcher.wait(span.all())?;
     // The exit status after an interrupt differs between peers, so the output shows whether the
