@@ -37,7 +37,7 @@
 //! 1. An experiment on simulated machines returns the same report each time
 //!    (`experiments_are_deterministic`).
 //! 2. Every figure with a tolerance is within it: the tests run all experiments on simulated
-//!    machines (`figures_are_within_their_tolerances`).
+//!    machines, except long ones (`figures_are_within_their_tolerances`).
 //! 3. The patterns of videos have the paper's sizes and diameters, and as many matches as loops by
 //!    hand find (`patterns_have_the_papers_sizes_and_diameters`,
 //!    `counts_equal_those_of_loops_by_hand`).
@@ -61,6 +61,7 @@ mod barrier;
 mod coscheduling;
 mod environment;
 mod faithful;
+mod hindsight;
 mod imre;
 mod metronome;
 mod oversubscription;
@@ -84,23 +85,26 @@ pub struct Experiment {
     pub title: &'static str,
     /// Whether the experiment measures this host, so that its figures differ from run to run.
     pub measures_host: bool,
+    /// Whether the experiment takes minutes, so that the tests leave it out.
+    pub is_long: bool,
     report: fn() -> Report,
 }
 
 impl Experiment {
-    /// Runs the experiment, which takes seconds.
+    /// Runs the experiment, which takes seconds, or minutes if it is long.
     pub fn run(&self) -> Report {
         (self.report)()
     }
 }
 
 /// All experiments.
-pub const EXPERIMENTS: [Experiment; 24] = [
+pub const EXPERIMENTS: [Experiment; 26] = [
     Experiment {
         name: "pusukuri-table-2.4",
         source: "Pusukuri 2012, Table 2.4",
         title: "thread counts that Thread Reinforcer finds, on 24 cores: PARSEC",
         measures_host: false,
+        is_long: false,
         report: reinforcer::parsec,
     },
     Experiment {
@@ -108,6 +112,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Table 2.5",
         title: "thread counts that Thread Reinforcer finds, on 24 cores: SPEC OMP and pbzip2",
         measures_host: false,
+        is_long: false,
         report: reinforcer::omp,
     },
     Experiment {
@@ -115,6 +120,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Table 3.4",
         title: "effect of interleaved memory and a fixed priority, on 24 cores",
         measures_host: false,
+        is_long: false,
         report: tranquilizer::gains,
     },
     Experiment {
@@ -122,6 +128,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 4.2",
         title: "time of a barrier relative to one package, on 64 cores",
         measures_host: false,
+        is_long: false,
         report: barrier::times,
     },
     Experiment {
@@ -129,6 +136,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 4.3",
         title: "distances between transfers of a barrier's lock, on 64 cores",
         measures_host: false,
+        is_long: false,
         report: barrier::transfers,
     },
     Experiment {
@@ -136,6 +144,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 4.5",
         title: "effect of shuffling threads by their lock times, on 64 cores",
         measures_host: false,
+        is_long: false,
         report: shuffler::gains,
     },
     Experiment {
@@ -143,6 +152,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 5.3",
         title: "share of involuntary switches to the same program's threads, on 24 cores, by load",
         measures_host: false,
+        is_long: false,
         report: backstabbing::shares,
     },
     Experiment {
@@ -150,6 +160,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 5.8",
         title: "effect of FaithFul relative to time sharing, on 24 cores, by load",
         measures_host: false,
+        is_long: false,
         report: faithful::gains,
     },
     Experiment {
@@ -157,6 +168,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Table 6.6",
         title: "predictions of ADAPT for fluidanimate and swim, on 64 cores: time in user mode",
         measures_host: false,
+        is_long: false,
         report: adapt::predictions,
     },
     Experiment {
@@ -164,13 +176,31 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Pusukuri 2012, Figure 6.9",
         title: "effect of ADAPT relative to time sharing on mixes of programs, on 64 cores",
         measures_host: false,
+        is_long: false,
         report: adapt::gains,
+    },
+    Experiment {
+        name: "pusukuri-figure-6.9-others",
+        source: "Pusukuri 2012, Figure 6.9",
+        title: "the same on 25 other mixes of the same programs, drawn at random",
+        measures_host: false,
+        is_long: true,
+        report: adapt::gains_on_others,
+    },
+    Experiment {
+        name: "pusukuri-figure-6.9-fixed",
+        source: "Pusukuri 2012, Figure 6.9",
+        title: "the best fixed configuration of each mix, known in advance",
+        measures_host: false,
+        is_long: true,
+        report: hindsight::gains,
     },
     Experiment {
         name: "metronome-table-1",
         source: "Sironi et al. 2012, Table 1",
         title: "end times of the programs of a mix, on two cores, in the paper's seconds",
         measures_host: false,
+        is_long: false,
         report: metronome::ends,
     },
     Experiment {
@@ -178,6 +208,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Sironi et al. 2012, Figure 3",
         title: "error between rates and goals, relative to the error without fair",
         measures_host: false,
+        is_long: false,
         report: metronome::errors,
     },
     Experiment {
@@ -185,6 +216,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Schönherr, Lutz, Richling 2012, Table 1",
         title: "virtual machines that compile a kernel, on 4 cores",
         measures_host: false,
+        is_long: false,
         report: coscheduling::relatives,
     },
     Experiment {
@@ -192,6 +224,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Christmann et al. 2012, Figure 1",
         title: "run times of two programs on 8 cores, by the threads of A; B has four",
         measures_host: false,
+        is_long: false,
         report: oversubscription::times,
     },
     Experiment {
@@ -199,6 +232,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Christmann et al. 2012, Figure 2",
         title: "throughput of 8 cores relative to the maximum, by the threads of A; B has four",
         measures_host: false,
+        is_long: false,
         report: oversubscription::throughput,
     },
     Experiment {
@@ -206,6 +240,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Christmann et al. 2012, Figure 3",
         title: "run time of equal parts on 8 cores, by threads: alone, and beside four others",
         measures_host: false,
+        is_long: false,
         report: oversubscription::peaks,
     },
     Experiment {
@@ -213,6 +248,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Imre, Mezei 2012, Table 1",
         title: "times of exhaustive graph transformations, on this host",
         measures_host: true,
+        is_long: false,
         report: imre::times,
     },
     Experiment {
@@ -220,6 +256,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Strebelow, Prehofer 2012, Figure 3",
         title: "throughput of servers by pattern, mechanism and threads, on this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::throughput,
     },
     Experiment {
@@ -227,6 +264,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Strebelow, Prehofer 2012, Figure 4",
         title: "scaling of servers with edge-triggered epoll, on this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::scaling,
     },
     Experiment {
@@ -234,6 +272,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Strebelow, Prehofer 2012, Figure 5",
         title: "throughput of Half-Sync/Half-Async by mechanism, on this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::half_sync,
     },
     Experiment {
@@ -242,6 +281,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         title: "Half-Sync/Half-Async, edge-triggered epoll: time to obtain and to queue an event, on \
                 this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::breakdown::half_sync_edge,
     },
     Experiment {
@@ -250,6 +290,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         title: "Half-Sync/Half-Async, level-triggered epoll: time of the steps of an event, on this \
                 host",
         measures_host: true,
+        is_long: false,
         report: strebelow::breakdown::half_sync_level,
     },
     Experiment {
@@ -257,6 +298,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Strebelow, Prehofer 2012, Figure 9",
         title: "Leader/Followers: time to obtain an event, on this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::breakdown::leader_sense,
     },
     Experiment {
@@ -264,6 +306,7 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         source: "Strebelow, Prehofer 2012, Figure 10",
         title: "Leader/Followers, level-triggered epoll: time of the steps of an event, on this host",
         measures_host: true,
+        is_long: false,
         report: strebelow::breakdown::leader_level,
     },
 ];

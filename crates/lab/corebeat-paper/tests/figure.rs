@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 /// The experiments with their reports, run once for all tests.
 static REPORTS: LazyLock<Vec<(&Experiment, Report)>> = LazyLock::new(|| {
-    EXPERIMENTS.iter().filter(|e| !e.measures_host).map(|e| (e, e.run())).collect()
+    EXPERIMENTS.iter().filter(|e| !e.measures_host && !e.is_long).map(|e| (e, e.run())).collect()
 });
 
 fn report(name: &str) -> &'static Report {
@@ -128,7 +128,7 @@ fn oversubscription_peaks_where_the_paper_measured_peaks() {
 }
 
 /// The report checks the mean. Mixes of memory-bound programs gain; the policy does not act on
-/// mixes that only compute.
+/// mixes that only compute, with a core for each thread.
 #[test]
 fn adapt_saves_time_for_memory_bound_mixes_and_leaves_others_alone() {
     let gains = report("pusukuri-figure-6.9");
@@ -137,7 +137,7 @@ fn adapt_saves_time_for_memory_bound_mixes_and_leaves_others_alone() {
     {
         assert!(saved(mix) > 15.0, "{mix}\n{gains}");
     }
-    for mix in ["ART X264", "PCA STM", "MG PCA", "KM ART", "MM SW", "WC MG"] {
+    for mix in ["PCA STM", "MG PCA", "KM ART", "WC MG"] {
         assert_eq!(saved(mix), 0.0, "{mix}\n{gains}");
     }
 }

@@ -14,8 +14,10 @@
 //!   a program starts ---> Solo run: 100 ms alone, others frozen ---> choose by predictions
 //!        ^                                                                  |
 //!        |   one set is used less by alpha / a program fell by beta /       v
-//!        |   all are worse than predicted by gamma                          |
-//!        +------------- Watch, every 2 s <------ Trial: slices and memory, after 1 s without
+//!        |   all are worse than predicted by gamma        Trial: slices and memory, 1 s without
+//!        |                                                                  |
+//!        |                                                                  v
+//!        +------------- Watch, every 2 s <---------------- Trial: the other kind, once, for 1 s
 //!
 //!   all cores   A A A A A A A A          core sets   A A A A A|B B B    eighths of the machine,
 //!               B B B B B B B B                                         at least two of them
@@ -33,10 +35,22 @@
 //!   programs change, and lowers the predictions of other configurations of the same kind. So each
 //!   configuration is tried at most once, and few are tried. A new configuration must be better by
 //!   gamma. Configurations are reconsidered after 1, 2, 4, ... intervals while nothing changes.
+//! - **Progress decides.** The share of user mode does not measure progress where programs wait for
+//!   memory or share cores unequally. So trials compare progress: the sum over all programs of
+//!   their speeds relative to those alone. The weight of a program's change is its share of user
+//!   mode relative to that alone.
 //! - **Settings that do not help are undone.** The thesis sets slices and memory without a check.
-//!   Here programs first run on their cores for [`Adapt::trial_ns`]. If their progress (geometric
-//!   mean) in that time is better than in the interval with the settings, the settings are undone
-//!   for this configuration, until programs start, end or change.
+//!   Here programs first run on their cores for [`Adapt::trial_ns`]. If progress in the interval
+//!   with the settings is worse, they are undone for this configuration, until programs start, end
+//!   or change.
+//! - **The other kind is tried once.** After the first interval, the best predicted core sets are
+//!   tried if the programs share all cores, and the reverse, for [`Adapt::trial_ns`]. They stay if
+//!   progress is better. Until programs start, end or change, only configurations of the better
+//!   kind are considered then. There is no trial of core sets where the settings were undone: each
+//!   thread may have memory of its own near its CPU, and a move to a core set is not undone by
+//!   a move back.
+//! - **Programs that only compute** get core sets, too, if they have more threads than there are
+//!   cores.
 //! - **Spinning** is not progress: detected spinning counts as waiting for locks.
 //! - **Thresholds.** Chapter 6 defines no numbers for memory-intensive programs and high
 //!   contention; see [`Adapt::lock_min`] and [`Adapt::mpa_min`].
@@ -81,11 +95,12 @@ pub struct Adapt {
     /// Time from one usage vector of all programs to the next, in nanoseconds. Default 2 s (section
     /// 6.2.3).
     pub interval_ns: u64,
-    /// Time on the chosen cores without slices and memory settings, for comparison, in nanoseconds.
-    /// Default 1 s, as the profiles of section 3.2.
+    /// Time on the chosen cores without slices and memory settings, and in a configuration of the
+    /// other kind, for comparison, in nanoseconds. Default 1 s, as the profiles of section 3.2.
     pub trial_ns: u64,
-    /// Relative loss of progress for which slices and memory settings are undone. Default 0.05: one
-    /// and two seconds of a constant program differ by less.
+    /// Relative loss of progress for which slices and memory settings are undone, and gain for
+    /// which a configuration of the other kind is kept. Default 0.05: one and two seconds of a
+    /// constant program differ by less.
     pub margin: f64,
     /// Difference of the used shares of two core sets for which configurations are reconsidered.
     /// Default 0.06 (section 6.2.3).
@@ -125,6 +140,8 @@ pub struct Adapt {
     tried: BTreeMap<Vec<(ProgramId, u32)>, f64>,
     /// Configurations in which slices and memory settings did not help.
     rejected: BTreeSet<Vec<(ProgramId, u32)>>,
+    /// The kind of configuration that is better by measured progress, since programs last changed.
+    kept: Option<Kind>,
     /// Measured results relative to predictions since then: on all cores, and in core sets.
     accuracy: [f64; 2],
     /// Intervals from one reconsideration to the next.
@@ -187,6 +204,7 @@ impl Adapt {
             watch: Watch::default(),
             tried: BTreeMap::new(),
             rejected: BTreeSet::new(),
+            kept: None,
             accuracy: [1.0; 2],
             every: 1,
             left: 0,
@@ -220,6 +238,13 @@ impl Adapt {
     fn is_easy(&self, usage: &Usage) -> bool {
         usage.lock.is_none_or(|lock| lock < self.lock_min)
             && usage.mpa.is_none_or(|mpa| mpa < self.mpa_min)
+    }
+
+    /// Returns whether nothing is to be done for these programs: all of them are CPU-intensive with
+    /// low contention, and their threads have a core each.
+    fn are_easy(&self, usages: &[Usage]) -> bool {
+        let threads: u32 = usages.iter().map(|usage| usage.threads).sum();
+        usages.iter().all(|usage| self.is_easy(usage)) && threads <= self.cores
     }
 
     fn is_hard(&self, id: ProgramId) -> bool {
@@ -281,6 +306,21 @@ impl Policy for Adapt {
             }
             _ => state.fixed.record(applied),
         }
+    }
+}
+
+/// The kinds of configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// All programs share all cores.
+    Shared,
+    /// Each program has a core set.
+    Sets,
+}
+
+impl Kind {
+    fn of(sets: &BTreeMap<ProgramId, u32>) -> Kind {
+        if sets.is_empty() { Kind::Shared } else { Kind::Sets }
     }
 }
 

@@ -162,17 +162,18 @@ fn busy(thread: &ThreadSample) -> f64 {
 }
 
 /// Returns the sum of the known amounts, if they have at least nine tenths of the weight: a thread
-/// that starts and ends between two samples must not hide the work of all others.
+/// that starts and ends between two samples must not hide the work of all others. Threads that all
+/// waited have done nothing.
 fn nearly_all(amounts: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
-    let (mut sum, mut known, mut all) = (0.0, 0.0, 0.0);
+    let (mut sum, mut known, mut all) = (None, 0.0, 0.0);
     for (weight, amount) in amounts {
         all += weight;
         if let Some(amount) = amount {
-            sum += amount;
+            *sum.get_or_insert(0.0) += amount;
             known += weight;
         }
     }
-    (known > 0.0 && known >= 0.9 * all).then_some(sum)
+    sum.filter(|_| known >= 0.9 * all)
 }
 
 #[cfg(test)]

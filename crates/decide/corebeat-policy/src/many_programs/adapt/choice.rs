@@ -1,7 +1,7 @@
 //! Choice of a configuration, and its settings.
 
 use super::state::{Memory, Settings, State, Trial, Watch};
-use super::{Adapt, SETS_MAX, Usage, key, parts};
+use super::{Adapt, Kind, SETS_MAX, Usage, key, parts};
 use crate::faithful::slice_us;
 use corebeat_machine::{CpuSet, Decision, NodeId, ProgramId};
 use std::collections::BTreeMap;
@@ -14,10 +14,6 @@ impl Adapt {
             let part = &mut self.accuracy[usize::from(!self.sets.is_empty())];
             *part = (*part * actual / predicted).min(1.0);
         }
-        let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
-        let usages: Vec<Usage> = self.programs.values().filter_map(|state| state.alone).collect();
-        let is_known = usages.len() == ids.len() && usages.len() > 1;
-        let mean = |shares: Vec<f64>| shares.iter().sum::<f64>() / shares.len() as f64;
         let mut best: Option<(BTreeMap<ProgramId, u32>, f64)> = None;
         let mut current = None;
         let mut consider = |sets: BTreeMap<ProgramId, u32>, predicted: Option<f64>| {
@@ -33,22 +29,9 @@ impl Adapt {
                 best = Some((sets, value));
             }
         };
-        if is_known {
-            consider(BTreeMap::new(), self.predict_all(&usages).map(mean));
-            let (parts, least) = parts(self.cores);
-            let least = if ids.len() as u32 * least <= parts { least } else { 1 };
-            let fits = ids.len() <= SETS_MAX && ids.len() as u32 * least <= parts;
-            let is_all_easy = usages.iter().all(|usage| self.is_easy(usage));
-            let divisions = if fits && !is_all_easy && !self.is_pinning_refused {
-                divisions(parts, ids.len(), least)
-            } else {
-                vec![]
-            };
-            for division in divisions {
-                let of =
-                    |(n, usage): (&u32, &Usage)| self.predict_set(usage, self.cores * n / parts);
-                let shares: Option<Vec<f64>> = division.iter().zip(&usages).map(of).collect();
-                consider(ids.iter().copied().zip(division).collect(), shares.map(mean));
+        for (sets, predicted) in self.configurations() {
+            if self.kept.is_none_or(|kept| kept == Kind::of(&sets)) {
+                consider(sets, predicted);
             }
         }
         // Another configuration must be better by gamma.
@@ -66,22 +49,64 @@ impl Adapt {
         self.apply(decisions, &format!("{why}{predicted}"));
     }
 
+    /// The possible configurations, with their predicted means: all cores first.
+    fn configurations(&self) -> Vec<(BTreeMap<ProgramId, u32>, Option<f64>)> {
+        let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
+        let usages: Vec<Usage> = self.programs.values().filter_map(|state| state.alone).collect();
+        if usages.len() != ids.len() || usages.len() < 2 {
+            return vec![];
+        }
+        let mean = |shares: Vec<f64>| shares.iter().sum::<f64>() / shares.len() as f64;
+        let mut all = vec![(BTreeMap::new(), self.predict_all(&usages).map(mean))];
+        let (parts, least) = parts(self.cores);
+        let least = if ids.len() as u32 * least <= parts { least } else { 1 };
+        let fits = ids.len() <= SETS_MAX && ids.len() as u32 * least <= parts;
+        if !fits || self.is_pinning_refused || self.are_easy(&usages) {
+            return all;
+        }
+        for division in divisions(parts, ids.len(), least) {
+            let of = |(n, usage): (&u32, &Usage)| self.predict_set(usage, self.cores * n / parts);
+            let shares: Option<Vec<f64>> = division.iter().zip(&usages).map(of).collect();
+            all.push((ids.iter().copied().zip(division).collect(), shares.map(mean)));
+        }
+        all
+    }
+
+    /// Starts a trial of the best configuration of the other kind, once. Returns whether it did.
+    pub(super) fn try_other(&mut self, decisions: &mut Vec<Decision>) -> bool {
+        let kind = Kind::of(&self.sets);
+        // If spread memory does not help, each thread may have its own, near its CPU. Then a move
+        // to a core set is not undone by a move back.
+        let is_near = kind == Kind::Shared && self.rejected.contains(&key(&self.sets));
+        if self.kept.is_some() || is_near {
+            return false;
+        }
+        self.kept = Some(kind);
+        let mut other: Option<(BTreeMap<ProgramId, u32>, f64)> = None;
+        for (sets, predicted) in self.configurations() {
+            let value = predicted.unwrap_or(0.0);
+            if Kind::of(&sets) != kind && other.as_ref().is_none_or(|(_, v)| value > v + 1e-9) {
+                other = Some((sets, value));
+            }
+        }
+        let Some((sets, _)) = other else { return false };
+        let progress = self.progress();
+        let before = std::mem::replace(&mut self.sets, sets);
+        self.move_to(decisions, "the other kind of configuration is on trial");
+        self.watch.trial = Trial::Other(progress, before);
+        true
+    }
+
+    /// Moves programs to the cores of the configuration, with their settings.
+    pub(super) fn move_to(&mut self, decisions: &mut Vec<Decision>, why: &str) {
+        self.pin(decisions, why);
+        self.apply_settings(self.settings(), decisions, why);
+    }
+
     /// Applies the configuration: cores at once; slices and memory at once if no program gets a new
     /// one, else after a trial.
     pub(super) fn apply(&mut self, decisions: &mut Vec<Decision>, why: &str) {
-        let (parts, _) = parts(self.cores);
-        let mut at = 0;
-        for (&id, state) in &mut self.programs {
-            let own = self.sets.get(&id).map(|n| {
-                let stretch = self.cores * at / parts..self.cores * (at + n) / parts;
-                at += n;
-                self.places[stretch.start as usize..stretch.end as usize]
-                    .iter()
-                    .copied()
-                    .collect::<CpuSet>()
-            });
-            state.pin(id, own, decisions, why);
-        }
+        self.pin(decisions, why);
         let settings = self.settings();
         let is_new = |id: &ProgramId, (fixed_us, memory): &Settings| {
             let state = &self.programs[id];
@@ -94,6 +119,22 @@ impl Adapt {
         } else {
             self.watch.trial = Trial::Over;
             self.apply_settings(settings, decisions, why);
+        }
+    }
+
+    fn pin(&mut self, decisions: &mut Vec<Decision>, why: &str) {
+        let (parts, _) = parts(self.cores);
+        let mut at = 0;
+        for (&id, state) in &mut self.programs {
+            let own = self.sets.get(&id).map(|n| {
+                let stretch = self.cores * at / parts..self.cores * (at + n) / parts;
+                at += n;
+                self.places[stretch.start as usize..stretch.end as usize]
+                    .iter()
+                    .copied()
+                    .collect::<CpuSet>()
+            });
+            state.pin(id, own, decisions, why);
         }
     }
 

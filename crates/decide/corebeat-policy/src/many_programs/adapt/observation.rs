@@ -1,25 +1,38 @@
 //! Observation of programs in a configuration.
 
-use super::state::{State, Trial, Vector};
-use super::{Adapt, key};
-use corebeat_machine::{Decision, ProgramId, Snapshot};
+use super::state::{Progress, State, Trial, Vector};
+use super::{Adapt, Kind, key};
+use corebeat_machine::{Decision, Snapshot};
 
 impl Adapt {
     /// Applies the settings after the observation without them.
     pub(super) fn start_trial(&mut self, decisions: &mut Vec<Decision>) {
-        let before = self.programs.iter().map(|(id, state)| (*id, state.work.speeds())).collect();
-        self.watch.trial = Trial::With(before);
+        self.watch.trial = Trial::With(self.progress());
         self.apply_settings(self.settings(), decisions, "the settings are on trial");
+    }
+
+    /// The speeds of all programs since the last change.
+    pub(super) fn progress(&self) -> Progress {
+        self.programs.iter().map(|(id, s)| (*id, (s.work.speeds(), s.part()))).collect()
+    }
+
+    /// The relative change of progress: of the sum over all programs of their shares of the speed
+    /// that they have alone.
+    fn gain_over(&self, before: &Progress) -> f64 {
+        let (mut sum, mut all) = (0.0, 0.0);
+        for (id, state) in &self.programs {
+            let Some((speeds, part)) = before.get(id) else { continue };
+            let Some(gain) = state.work.speeds().gain_over(speeds) else { continue };
+            sum += part * gain;
+            all += part;
+        }
+        if all > 0.0 { sum / all } else { 0.0 }
     }
 
     /// Undoes the settings on trial, if progress with them was worse. Returns whether it did.
     pub(super) fn reject_trial(&mut self, decisions: &mut Vec<Decision>) -> bool {
         let Trial::With(before) = std::mem::take(&mut self.watch.trial) else { return false };
-        let gain =
-            |(id, state): (&ProgramId, &State)| state.work.speeds().gain_over(before.get(id)?);
-        let gains: Vec<f64> = self.programs.iter().filter_map(gain).collect();
-        let mean = gains.iter().map(|gain| gain.ln_1p()).sum::<f64>() / gains.len().max(1) as f64;
-        let gain = mean.exp_m1();
+        let gain = self.gain_over(&before);
         if gain >= -self.margin {
             return false;
         }
@@ -30,6 +43,20 @@ impl Adapt {
             &format!("the settings changed progress by {:+.1}%", gain * 100.0),
         );
         true
+    }
+
+    /// Keeps the configuration on trial if progress is better, or returns to the one before.
+    fn end_other(&mut self, decisions: &mut Vec<Decision>) {
+        let Trial::Other(before, sets) = std::mem::take(&mut self.watch.trial) else { return };
+        let gain = self.gain_over(&before);
+        if gain > self.margin {
+            self.kept = Some(Kind::of(&self.sets));
+            return self.restart();
+        }
+        self.sets = sets;
+        let why =
+            format!("the other kind of configuration changed progress by {:+.1}%", gain * 100.0);
+        self.move_to(decisions, &why);
     }
 
     /// Observes all programs in one snapshot.
@@ -56,6 +83,12 @@ impl Adapt {
             }
             return;
         }
+        if let Trial::Other(..) = self.watch.trial {
+            if self.watch.span_ns >= self.trial_ns {
+                self.end_other(decisions);
+            }
+            return;
+        }
         if self.watch.span_ns < self.interval_ns {
             return;
         }
@@ -79,7 +112,7 @@ impl Adapt {
             return;
         }
         let reason = self.reason();
-        if self.reject_trial(decisions) {
+        if self.reject_trial(decisions) || self.try_other(decisions) {
             return;
         }
         // If all programs are CPU-intensive with low contention, they share all cores.

@@ -1,7 +1,7 @@
 //! Solo runs: programs that start and end, and their behaviour alone.
 
 use super::state::{State, Watch, differ};
-use super::{Adapt, Gauge};
+use super::{Adapt, Gauge, Usage};
 use corebeat_machine::{Decision, ProgramId, ProgramSample, Snapshot};
 use std::collections::VecDeque;
 
@@ -63,6 +63,7 @@ impl Adapt {
     pub(super) fn discard_results(&mut self) {
         self.tried.clear();
         self.rejected.clear();
+        self.kept = None;
         self.accuracy = [1.0; 2];
     }
 
@@ -104,7 +105,10 @@ impl Adapt {
             let state = &self.programs[id];
             state.alone.unwrap_or_else(|| state.gauge.usage())
         };
-        if new.iter().all(|id| self.is_easy(&usage(id))) {
+        let all: Vec<Usage> = self.programs.keys().map(usage).collect();
+        // Programs that only compute, with more threads than cores, may still gain by core sets.
+        let is_crowd = all.iter().all(|usage| self.is_easy(usage)) && !self.are_easy(&all);
+        if new.iter().all(|id| self.is_easy(&usage(id))) && !is_crowd {
             return self.apply(decisions, &why);
         }
         let unknown = self.programs.iter().filter(|(_, state)| state.alone.is_none());

@@ -50,6 +50,9 @@ pub(super) enum Memory {
     Nodes(Vec<NodeId>),
 }
 
+/// Speeds of programs, and their shares of the speed that they have alone.
+pub(super) type Progress = BTreeMap<ProgramId, (Speeds, f64)>;
+
 /// Comparison of progress with and without slices and memory settings.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Trial {
@@ -58,8 +61,11 @@ pub(super) enum Trial {
     Over,
     /// The programs run without the settings.
     Without,
-    /// The programs run with the settings. Contains their speeds without.
-    With(BTreeMap<ProgramId, Speeds>),
+    /// The programs run with the settings. Contains their progress without.
+    With(Progress),
+    /// The programs run in a configuration of the other kind. Contains their progress in the one
+    /// before, and its core sets.
+    Other(Progress, BTreeMap<ProgramId, u32>),
 }
 
 /// An incomplete interval.
@@ -78,6 +84,15 @@ pub(super) struct Watch {
 }
 
 impl State {
+    /// Returns the share of its speed alone that the program has had since the last change, by its
+    /// time in user mode; 1 if that is unknown.
+    pub(super) fn part(&self) -> f64 {
+        let now = self.vectors.back().map_or_else(|| self.gauge.clone().usage(), |v| v.usage);
+        let part =
+            now.usr.zip(self.alone.and_then(|alone| alone.usr)).map(|(now, alone)| now / alone);
+        part.filter(|part| part.is_finite()).map_or(1.0, |part| part.clamp(0.01, 1.0))
+    }
+
     /// Discards observations from before a change.
     pub(super) fn forget(&mut self) {
         (self.gauge, self.work, self.used_ns) = (Gauge::default(), Work::default(), 0.0);
@@ -154,7 +169,12 @@ impl State {
         }
         let action = match &memory {
             Memory::Near => Action::SpreadPages { program, spread: false },
-            Memory::All => Action::SpreadPages { program, spread: true },
+            Memory::All => match &self.memory {
+                Memory::Nodes(nodes) => {
+                    Action::MovePages { program, from: nodes.clone(), to: all.to_vec() }
+                }
+                _ => Action::SpreadPages { program, spread: true },
+            },
             Memory::Nodes(nodes) => {
                 Action::MovePages { program, from: all.to_vec(), to: nodes.clone() }
             }

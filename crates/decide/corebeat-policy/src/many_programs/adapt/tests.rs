@@ -142,9 +142,23 @@ fn programs_get_the_configuration_with_the_better_prediction() {
 fn cpu_intensive_programs_are_left_alone() {
     let easy = run(&mut policy(0.9, 0.9), 200, |at, _| {
         let usr = if at % 40 < 20 { 1.0 } else { 0.8 };
-        vec![(1, Usage { usr: Some(usr), ..FREE }), (2, FREE)]
+        let few = Usage { threads: 4, ..FREE };
+        vec![(1, Usage { usr: Some(usr), ..few }), (2, few)]
     });
     assert_eq!(easy, [(1, Set::default())]);
+}
+
+#[test]
+fn programs_that_compute_with_more_threads_than_cores_get_sets_if_these_are_better() {
+    for (apart, has_sets) in [(0.6, true), (0.4, false)] {
+        let world = |_, set: &Set| {
+            let usr = if set.cpus.is_empty() { 0.5 } else { apart };
+            vec![(1, Usage { usr: Some(usr), ..FREE }), (2, Usage { usr: Some(usr), ..FREE })]
+        };
+        let changes = run(&mut policy(0.5, 0.9), 200, world);
+        assert_eq!(!changes.last().unwrap().1.cpus.is_empty(), has_sets, "{changes:?}");
+        assert!(changes.iter().any(|(_, set)| !set.cpus.is_empty()), "{changes:?}");
+    }
 }
 
 #[test]
@@ -223,9 +237,14 @@ fn configuration_below_its_prediction_is_replaced() {
 
 #[test]
 fn fixed_slices_that_do_not_help_are_undone_until_programs_change() {
-    let fixed =
-        |changes: &[(u64, Set)]| changes.iter().map(|(_, set)| set.fixed.len()).collect::<Vec<_>>();
-    for (with, expected) in [(0.5, vec![0, 0, 2]), (0.4, vec![0, 0, 2, 0])] {
+    // In core sets; the programs share all cores for a while, as a trial.
+    let fixed = |changes: &[(u64, Set)]| {
+        let in_sets = changes.iter().filter(|(_, set)| !set.cpus.is_empty());
+        let mut counts: Vec<usize> = in_sets.map(|(_, set)| set.fixed.len()).collect();
+        counts.dedup();
+        counts
+    };
+    for (with, expected) in [(0.5, vec![0, 2]), (0.4, vec![0, 2, 0])] {
         let world = |_, set: &Set| {
             let usr = if set.fixed.is_empty() { 0.45 } else { with };
             [1, 2].map(|id| (id, Usage { usr: Some(usr), ..LOCKED })).to_vec()
@@ -264,7 +283,8 @@ fn phase_change_causes_solo_runs_and_a_new_configuration() {
     let mut p = policy(0.3, 0.9);
     let lock = |at: u64| if at < 100 { 0.6 } else { 0.0 };
     let changes = run(&mut p, 400, |at, set| {
-        let apart = if set.cpus.contains_key(&1) { 0.9 } else { 1.0 };
+        let together = if at < 100 { 0.7 } else { 1.0 };
+        let apart = if set.cpus.contains_key(&1) { 0.9 } else { together };
         let first = Usage { usr: Some((1.0 - lock(at)) * apart), lock: Some(lock(at)), ..LOCKED };
         vec![(1, first), (2, LOCKED)]
     });
