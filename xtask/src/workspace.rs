@@ -84,13 +84,16 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// All files under a folder whose name ends with `ending`, sorted. Unreadable folders are left out.
+/// All files under a folder whose name ends with `ending`, sorted. Unreadable folders are left out,
+/// and target folders of cargo.
 pub(crate) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(files(&path, ending));
+            if !path.ends_with("target") {
+                found.extend(files(&path, ending));
+            }
         } else if path.to_string_lossy().ends_with(ending) {
             found.push(path);
         }

@@ -72,6 +72,10 @@ const PROGRAMS: [Program; 13] = [
         )
     },
     Program {
+        features: &["--no-default-features"],
+        ..program(["csview", "1.3.4", "tables", "csview"], (Kind::Table, [200, 100_000]), &[INPUT])
+    },
+    Program {
         // Without its feature of threads, dssim-core 3.5.1 does not compile.
         libraries: &["dssim-core"],
         ..program(
@@ -148,11 +152,6 @@ const PROGRAMS: [Program; 13] = [
             &[INPUT],
         )
     },
-    program(
-        ["xsv", "0.13.0", "tables", "xsv"],
-        (Kind::Table, [200, 200_000]),
-        &["stats", "--everything", INPUT],
-    ),
     program(["zopfli", "0.8.4", "compression", "zopfli"], (Kind::Prose, [100, 20_000]), &[INPUT]),
 ];
 

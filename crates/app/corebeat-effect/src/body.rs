@@ -7,6 +7,7 @@
 
 use crate::effect::{Kind, Place};
 use crate::graph::{Facts, Graph};
+use crate::join;
 use crate::summary::{self, Summary};
 use rustc_data_structures::fx::FxHashSet;
 use rustc_hir::def_id::DefId;
@@ -338,11 +339,15 @@ pub(crate) fn call<'tcx>(
         return facts.report(Kind::Unsafe, text, span);
     }
     let Some(callee) = graph.resolve(def, args) else {
-        let text = format!(
-            "calls `{}`, whose implementation is not known here",
-            tcx.def_path_str_with_args(def, args)
-        );
-        return facts.report(Kind::Dynamic, text, span);
+        match join::methods(graph, def, args) {
+            Ok(methods) => facts.calls.extend(methods.into_iter().map(|method| (method, span))),
+            Err(why) => {
+                let name = tcx.def_path_str_with_args(def, args);
+                let text = format!("calls `{name}`, whose implementation is not known here: {why}");
+                facts.report(Kind::Dynamic, text, span);
+            }
+        }
+        return;
     };
     if caller.is_some_and(|caller| !caller.standard) {
         // The callee, and functions that it receives as values of types of their own.

@@ -6,6 +6,7 @@
 //! so that the nearest cause is reported.
 
 use crate::effect::{Effects, Finding, Kind, Place};
+use crate::join;
 use crate::summary::{self, Summary};
 use rustc_data_structures::fx::{FxHashMap, FxHashSet};
 use rustc_hir::def::DefKind;
@@ -403,8 +404,16 @@ impl<'tcx> Graph<'tcx> {
             InstanceKind::CloneShim(_, ty) => self.clone_shim(ty, &mut facts),
             InstanceKind::Virtual(def, _) => {
                 facts.is_long = true;
-                let text = format!("calls `{}` of a trait object", tcx.def_path_str(def));
-                facts.report(Kind::Dynamic, text, DUMMY_SP);
+                match join::methods(self, def, node.args) {
+                    Ok(methods) => {
+                        facts.calls.extend(methods.into_iter().map(|method| (method, DUMMY_SP)));
+                    }
+                    Err(why) => {
+                        let name = tcx.def_path_str(def);
+                        let text = format!("calls `{name}` of a trait object, and {why}");
+                        facts.report(Kind::Dynamic, text, DUMMY_SP);
+                    }
+                }
             }
             InstanceKind::ThreadLocalShim(_) => {
                 facts.report(Kind::ThreadLocal, "uses a thread-local variable", DUMMY_SP);
@@ -567,9 +576,13 @@ impl<'tcx> Graph<'tcx> {
             ty::Tuple(parts) => inner.extend(parts),
             ty::Closure(_, args) => inner.extend(args.as_closure().upvar_tys()),
             ty::Array(element, _) | ty::Slice(element) => inner.push(element),
-            ty::Dynamic(..) => {
-                facts.report(Kind::Dynamic, "drops a trait object", DUMMY_SP);
-            }
+            ty::Dynamic(..) => match join::destructors(self, ty) {
+                Ok(destructors) => facts.calls.extend(destructors),
+                Err(why) => {
+                    let text = format!("drops a trait object, and {why}");
+                    facts.report(Kind::Dynamic, text, DUMMY_SP);
+                }
+            },
             ty::Param(_) | ty::Alias(..) => {
                 let text = format!("drops a value of the type `{ty}`, which is not known here");
                 facts.report(Kind::Dynamic, text, DUMMY_SP);
@@ -773,16 +786,17 @@ impl<'tcx> Graph<'tcx> {
         false
     }
 
-    /// Whether a value of this type shows that it holds a trait object or a pointer to a function.
-    pub(crate) fn holds_values(&self, ty: Ty<'tcx>) -> bool {
+    /// Whether a value of this type shows that it holds something that the standard library might
+    /// call: a trait object, or a pointer to a function. It does not call traits of other crates.
+    pub(crate) fn holds_values(&mut self, ty: Ty<'tcx>) -> bool {
         let mut parts = ty.walk();
         while let Some(part) = parts.next() {
             match part.as_type().map(Ty::kind) {
                 // The one method of `Any` has one implementation.
                 Some(ty::Dynamic(predicates, ..))
-                    if predicates
-                        .principal_def_id()
-                        .is_some_and(|of| self.path(of) == "core::any::Any") => {}
+                    if predicates.principal_def_id().is_some_and(|of| {
+                        self.path(of) == "core::any::Any" || !self.is_standard(of.krate)
+                    }) => {}
                 Some(ty::Dynamic(..) | ty::FnPtr(..)) => return true,
                 // The arguments of a closure contain its signature as a pointer to a function.
                 Some(ty::Closure(_, args)) => {

@@ -6,7 +6,7 @@
 //!
 //! 1. finds proposals in the syntax tree ([`pattern`]);
 //! 2. estimates their effects and drops those that are refused ([`estimate`], with [`graph`],
-//!    [`body`] and [`summary`]);
+//!    [`body`], [`join`] and [`summary`]);
 //! 3. compiles the crate with all remaining proposals applied, in memory, and judges the closures
 //!    of that program ([`trial`], [`rule`], [`unwinding`]);
 //! 4. reports candidates and rejections as diagnostics ([`session`]).
@@ -36,6 +36,7 @@ extern crate rustc_hir;
 extern crate rustc_interface;
 extern crate rustc_lexer;
 extern crate rustc_middle;
+extern crate rustc_session;
 extern crate rustc_span;
 
 mod attempt;
@@ -45,6 +46,7 @@ mod effect;
 mod estimate;
 mod fault;
 mod graph;
+mod join;
 mod option;
 mod pattern;
 mod rule;

@@ -142,16 +142,12 @@ pub(crate) fn judge<'tcx>(
                 let text = format!("`{shown}` {}", finding.text);
                 return Err(Refusal::new(text, finding.span));
             }
-            let mut assumed: Vec<String> = effects
-                .unbounded
-                .iter()
-                .map(|_| {
-                    format!(
-                        "`{shown}` ends, and does not overflow its stack, also in iterations \
-                         behind one that panics or does not return"
-                    )
-                })
-                .collect();
+            let when = "also in iterations behind one that panics or does not return";
+            let mut assumed = if effects.unbounded.is_some() {
+                vec![format!("`{shown}` ends, and does not overflow its stack, {when}")]
+            } else {
+                numbers(&effects, &effects, shown, when)
+            };
             if types[1].is_floating_point() {
                 let text = "a sum or product of floating-point numbers in another order, which also \
                             depends on the number of threads and their load (`--reassociate`)";
@@ -301,15 +297,21 @@ fn writes<'tcx>(graph: &Graph<'tcx>, items: Ty<'tcx>) -> bool {
     !matches!(items.kind(), ty::Ref(_, _, ty::Mutability::Not)) && graph.may_write(items)
 }
 
-/// The assumption that the second region ends, if no bound is known.
+/// The assumption that the second region ends, if no bound is known, or if the first one may refuse
+/// the number that gives the bound.
 fn ends(a: &Region<'_, '_>, b: &Region<'_, '_>) -> Vec<String> {
-    let text = || {
-        format!(
-            "`{}` ends, and does not overflow its stack, also where `{}` panics or does not return",
-            b.shown, a.shown
-        )
-    };
-    b.effects.unbounded.iter().map(|_| text()).collect()
+    let first = format!("also where `{}` panics or does not return", a.shown);
+    if b.effects.unbounded.is_some() {
+        vec![format!("`{}` ends, and does not overflow its stack, {first}", b.shown)]
+    } else {
+        numbers(&a.effects, &b.effects, b.shown, &first)
+    }
+}
+
+/// The assumption that numbers which the first region may refuse are not too large for the second.
+fn numbers(a: &Effects, b: &Effects, shown: &str, when: &str) -> Vec<String> {
+    let Some(sized) = b.sized.as_ref().filter(|_| a.end().is_some()) else { return Vec::new() };
+    vec![format!("`{shown}` has time and memory for its numbers, {when}: it {}", sized.text)]
 }
 
 /// The closure of the future in the body of a scope, and the call of the runtime that runs it.

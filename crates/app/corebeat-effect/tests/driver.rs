@@ -228,6 +228,8 @@ fn planted_faults_are_detected() {
         ("destructor_index", "destructor"),
         ("abort", "abort"),
         ("library_generic", "generic"),
+        ("object_static", "implementation"),
+        ("object_alias", "implementation"),
         ("stage_taking", "items"),
         ("stage_ahead", "items"),
         ("stage_leave", "leave"),
