@@ -64,6 +64,13 @@ impl Lock {
         self.0.swap(version, Ordering::Release);
     }
 
+    /// Writes to the memory of the lock, and leaves its content as it is.
+    #[cfg(not(loom))]
+    pub(crate) fn touch(&self) {
+        // Relaxed: the content does not change.
+        self.0.fetch_or(0, Ordering::Relaxed);
+    }
+
     /// Returns one of 64 bits, by a hash of the address (Fibonacci hashing).
     pub(crate) fn filter_bit(&self) -> u64 {
         let hash = (self as *const Lock).addr().wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -5,7 +5,7 @@
 //! each fault that is named here must fail its model.
 
 use crate::contention::{self, Suicide};
-use crate::descriptor::leave;
+use crate::descriptor::{Current, leave};
 use crate::global::GLOBAL;
 use crate::lock::{self, Lock};
 use crate::place::Place;
@@ -108,6 +108,53 @@ fn loom_commits_that_read_from_each_other_have_an_order() {
             Ok(read)
         });
         assert_eq!(read + other.join().unwrap(), 1);
+    });
+}
+
+/// As above, and one of them is the sole writer, which does not validate its reads.
+#[test]
+fn loom_commit_of_the_sole_writer_has_an_order() {
+    check(2, || {
+        let cells = cells::<2>();
+        let own = cells.clone();
+        let other = spawn(move || {
+            atomically(|tx| {
+                let read = tx.read(&own[0])?;
+                tx.write(&own[1], 1)?;
+                Ok(read)
+            })
+        });
+        Current::take().get().claim();
+        let read = atomically(|tx| {
+            let read = tx.read(&cells[1])?;
+            tx.write(&cells[0], 1)?;
+            Ok(read)
+        });
+        assert_eq!(read + other.join().unwrap(), 1);
+    });
+}
+
+/// The sole writer reads its own last commit, whose version is from the future, and all of another
+/// commit or nothing.
+#[test]
+fn loom_sole_writer_reads_all_of_a_commit_or_nothing() {
+    check(2, || {
+        let cells = cells::<3>();
+        let own = cells.clone();
+        let other = spawn(move || {
+            atomically(|tx| {
+                tx.write(&own[0], 1)?;
+                tx.write(&own[1], 1)
+            });
+        });
+        Current::take().get().claim();
+        atomically(|tx| tx.write(&cells[2], 1));
+        atomically(|tx| {
+            let read = (tx.read(&cells[0])?, tx.read(&cells[2])?, tx.read(&cells[1])?);
+            assert_eq!((read.0, read.1), (read.2, 1));
+            tx.write(&cells[2], 2)
+        });
+        other.join().unwrap();
     });
 }
 

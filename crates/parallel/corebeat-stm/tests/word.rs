@@ -2,7 +2,8 @@
 
 #![cfg(not(loom))]
 
-use corebeat_stm::{Abort, Cause, word::Words};
+use corebeat_stm::word::{Words, time};
+use corebeat_stm::{Abort, Cause};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,16 +22,12 @@ fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Res
     words.begin(only_reads);
     loop {
         // SAFETY: a transaction of this thread is open; nothing was freed.
-        if f(words).is_ok() && unsafe { words.commit(&mut Vec::new(), unreachable) } {
+        if f(words).is_ok() && unsafe { words.commit() } {
             return;
         }
         // SAFETY: as above; the words outlive the transaction.
         unsafe { words.restart() };
     }
-}
-
-unsafe fn unreachable(_: *mut ()) {
-    unreachable!("nothing was freed");
 }
 
 fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
@@ -41,6 +38,60 @@ fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
 fn store(words: &mut Words, word: &AtomicUsize, value: usize, mask: usize) -> Result<(), Abort> {
     // SAFETY: as above.
     unsafe { words.store(word.as_ptr(), value, mask) }
+}
+
+/// A thread that commits alone may give a word the same version several times, but none that any
+/// thread has obtained.
+#[test]
+fn versions_that_a_thread_has_obtained_increase_with_each_write() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0);
+    let mut words = Words::new();
+    let mut newest = 0;
+    for round in 0..200 {
+        run(&mut words, false, |words| store(words, &word, round, usize::MAX));
+        if round % 3 == 0 {
+            // SAFETY: the word outlives the call, and other threads do not use it.
+            let (value, version) = unsafe { words.peek(word.as_ptr()) };
+            assert!(value == round && version > newest && version <= time(), "round {round}");
+            // SAFETY: as above; no transaction is open.
+            newest = unsafe { words.poke(word.as_ptr(), round, usize::MAX, version) }.unwrap();
+            assert!(newest > version && newest <= time(), "round {round}");
+        }
+    }
+}
+
+/// The same word under different amounts of competition: no increment is lost when threads
+/// become the sole writer and others end that.
+#[test]
+fn alternating_sole_writers_lose_no_increment() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (total, cells) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 2]);
+    std::thread::scope(|scope| {
+        for cell in &cells {
+            let total = &total;
+            scope.spawn(move || {
+                let mut words = Words::new();
+                for round in 0..ROUNDS {
+                    run(&mut words, false, |words| {
+                        let own = load(words, cell)?;
+                        store(words, cell, own + 1, usize::MAX)?;
+                        if round % 200 < 8 {
+                            let sum = load(words, total)?;
+                            store(words, total, sum + 1, usize::MAX)?;
+                        }
+                        Ok(())
+                    });
+                }
+            });
+        }
+    });
+    let shared = (0..ROUNDS).filter(|round| round % 200 < 8).count();
+    run(&mut Words::new(), true, |words| {
+        let counts = (load(words, &cells[0])?, load(words, &cells[1])?, load(words, &total)?);
+        assert_eq!(counts, (ROUNDS, ROUNDS, 2 * shared));
+        Ok(())
+    });
 }
 
 #[test]
@@ -133,7 +184,9 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
             words.begin(false);
             store(&mut words, link, 0, usize::MAX).unwrap();
             // SAFETY: no transaction finds the block after that.
-            assert!(unsafe { words.commit(&mut vec![with_exposed_provenance_mut(block)], free) });
+            assert!(unsafe {
+                words.commit_and_free(&mut vec![with_exposed_provenance_mut(block)], free)
+            });
             corebeat_stm::reclaim();
         });
     });
@@ -143,7 +196,7 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
     // SAFETY: a transaction of this thread is open.
     unsafe {
         match read {
-            Ok(_) => assert!(reader.commit(&mut Vec::new(), free)),
+            Ok(_) => assert!(reader.commit()),
             Err(_) => assert_eq!(reader.abandon(), Cause::Snapshot),
         }
     }
