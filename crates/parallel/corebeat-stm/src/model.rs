@@ -221,7 +221,30 @@ fn loom_retry_is_woken() {
     });
 }
 
-/// As above, without a transaction.
+/// As above, after a write that was undone, and by the sole writer: its next commit would have the
+/// version of its last one.
+#[test]
+fn loom_retry_after_a_write_is_woken_by_the_sole_writer() {
+    check(2, || {
+        let cells = cells::<2>();
+        let own = cells.clone();
+        Current::take().get().claim();
+        atomically(|tx| tx.write(&cells[1], 1));
+        let waiter = spawn(move || {
+            atomically(|tx| {
+                if tx.read(&own[0])? != 0 {
+                    return Ok(());
+                }
+                tx.write(&own[0], 2)?;
+                tx.retry()
+            });
+        });
+        atomically(|tx| tx.write(&cells[0], 1));
+        waiter.join().unwrap();
+    });
+}
+
+/// As `loom_retry_is_woken`, without a transaction.
 #[test]
 fn loom_waiter_is_woken() {
     check(3, || {

@@ -221,6 +221,11 @@ impl Descriptor {
             // As a commit of the old values: a transaction that has read an uncommitted value must
             // find the lock changed.
             self.version = GLOBAL.clock.now().time() + 1;
+            if cause == Cause::Retry {
+                // `begin_wait` compares this version. Before the release: no later commit has the
+                // same one, also of the sole writer (`clock`, 3).
+                GLOBAL.clock.advance_to(self.version);
+            }
             self.release_locks();
         }
         if trace::is_on() && self.recorder.is_current() {
