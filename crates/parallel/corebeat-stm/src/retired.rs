@@ -54,19 +54,20 @@ impl RetiredList {
     /// Takes the values whose grace periods are over. The caller frees them outside of the thread's
     /// descriptor, because destructors are user code.
     pub(crate) fn take_free(&mut self) -> Vec<Retired> {
+        // Before the check: a thread that begins after it may abandon values that others still
+        // read.
+        GLOBAL.orphans.adopt(&mut self.fresh);
         self.was_alone = Slots::has_one_user();
         if self.was_alone {
             self.active.clear();
             let mut free = mem::take(&mut self.waiting);
             free.append(&mut self.fresh);
-            GLOBAL.orphans.adopt(&mut free);
             return free;
         }
         if !self.is_grace_period_over() {
             return Vec::new();
         }
         let mut free = mem::replace(&mut self.waiting, mem::take(&mut self.fresh));
-        GLOBAL.orphans.adopt(&mut self.waiting);
         if !self.waiting.is_empty() {
             asymmetric::heavy_fence();
             Slots::active(&mut self.active);
