@@ -221,8 +221,12 @@ impl Words {
                 pause(u32::MAX);
                 continue;
             }
-            // Before the load of the value: later writes have newer versions (`clock`, 3).
-            GLOBAL.clock.advance_to(observed);
+            if observed > time() {
+                // Before the loads of the lock and of the value: later writes have newer versions
+                // (`clock`, 3).
+                GLOBAL.clock.advance_to(observed);
+                continue;
+            }
             let value = place.load();
             if lock.is_unchanged(observed) {
                 return (value.expose_provenance(), observed);
@@ -264,11 +268,8 @@ impl Words {
             // SAFETY: a transaction is open; the caller guarantees the rest about the word.
             unsafe {
                 self.limit(version_max == u64::MAX, version_max);
-                if self.store(word, value, mask).is_ok() && self.commit() {
-                    let version = Current::take().get().version();
-                    // Later writes have newer versions.
-                    GLOBAL.clock.advance_to(version);
-                    return Ok(version);
+                if self.store(word, value, mask).is_ok() && self.commit_with::<true>() {
+                    return Ok(Current::take().get().version());
                 }
                 self.restart();
             }
@@ -339,7 +340,16 @@ impl Words {
     #[inline(always)]
     pub unsafe fn commit(&mut self) -> bool {
         // SAFETY: the caller guarantees it.
-        let is_committed = unsafe { self.get() }.commit();
+        unsafe { self.commit_with::<false>() }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`commit`](Words::commit).
+    #[inline(always)]
+    unsafe fn commit_with<const ADVANCES: bool>(&mut self) -> bool {
+        // SAFETY: the caller guarantees it.
+        let is_committed = unsafe { self.get() }.commit::<ADVANCES>();
         if is_committed {
             self.close();
         }
@@ -360,7 +370,7 @@ impl Words {
     ) -> bool {
         // SAFETY: the caller guarantees it.
         let descriptor = unsafe { self.get() };
-        if !descriptor.commit() {
+        if !descriptor.commit::<false>() {
             return false;
         }
         if !freed.is_empty() {

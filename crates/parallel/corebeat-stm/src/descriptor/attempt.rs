@@ -105,13 +105,15 @@ impl Descriptor {
     }
 
     /// Commits after the closure has succeeded. Returns whether the transaction has taken effect;
-    /// if not, `restart` must follow: also if the closure has ignored an error.
+    /// if not, `restart` must follow: also if the closure has ignored an error. With `ADVANCES`,
+    /// the clock reaches the version before others can write: then no later commit has the same
+    /// one (`clock`, 3).
     #[inline(always)]
-    pub(crate) fn commit(&mut self) -> bool {
+    pub(crate) fn commit<const ADVANCES: bool>(&mut self) -> bool {
         // Without writes: the values that were read existed together at one moment not before the
         // begin.
         let is_committed =
-            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes());
+            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes::<ADVANCES>());
         if is_committed {
             self.finish();
         }
@@ -119,7 +121,7 @@ impl Descriptor {
     }
 
     #[inline(always)]
-    fn commit_writes(&mut self) -> bool {
+    fn commit_writes<const ADVANCES: bool>(&mut self) -> bool {
         // After all locks were acquired: see the proof on the front page of the crate.
         let mut now = GLOBAL.clock.now();
         if self.mode == Mode::Full {
@@ -146,6 +148,9 @@ impl Descriptor {
             }
         }
         self.version = now.time() + u64::from(!is_planted(Fault::Version));
+        if ADVANCES {
+            GLOBAL.clock.advance_to(self.version);
+        }
         self.release_locks();
         wake(|| filter_bits(&self.writes));
         true
