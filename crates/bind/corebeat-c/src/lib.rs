@@ -36,7 +36,7 @@
 pub mod claim;
 pub mod clustered;
 pub mod hrm;
-mod mine;
 pub mod module;
 pub mod stm;
+mod thread_transaction;
 mod why;

@@ -11,7 +11,7 @@
 //! references, and the engine and the allocator have returned. No destructor is skipped, as Rust
 //! requires (Reference, *Behavior considered undefined*, on the Rust runtime).
 
-use crate::mine;
+use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
 use corebeat_stm::word::{Words, advance, prepare, time};
 use corebeat_stm::{Aborts, Cause, reclaim};
@@ -372,7 +372,7 @@ pub extern "C" fn stm_init() {
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_exit() {
-    let tx = mine::get();
+    let tx = thread_transaction::get();
     // SAFETY: null or a result of `stm_init_thread`.
     if !tx.is_null() && unsafe { (*tx).words.is_open() } {
         die("stm_exit in a transaction: call stm_commit first");
@@ -383,8 +383,8 @@ pub extern "C" fn stm_exit() {
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_init_thread() -> *mut stm_tx {
-    if mine::get().is_null() {
-        mine::set(Box::into_raw(Box::new(stm_tx {
+    if thread_transaction::get().is_null() {
+        thread_transaction::set(Box::into_raw(Box::new(stm_tx {
             env: Env([0; 64]),
             words: Words::new(),
             attr: stm_tx_attr_t(0),
@@ -399,13 +399,13 @@ pub extern "C" fn stm_init_thread() -> *mut stm_tx {
         })));
         tell(Event::ThreadInit);
     }
-    mine::get()
+    thread_transaction::get()
 }
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_current_tx() -> *mut stm_tx {
-    mine::get()
+    thread_transaction::get()
 }
 
 unsafe fn exit_thread(tx: *mut stm_tx) {
@@ -417,7 +417,7 @@ unsafe fn exit_thread(tx: *mut stm_tx) {
         die("stm_exit_thread in a transaction: call stm_commit first");
     }
     tell(Event::ThreadExit);
-    mine::set(null_mut());
+    thread_transaction::set(null_mut());
     // SAFETY: a result of `stm_init_thread` that is not used afterwards.
     let tx = unsafe { Box::from_raw(tx) };
     COMMITS.fetch_add(tx.stats.commits, Relaxed);
@@ -617,7 +617,7 @@ pub unsafe extern "C" fn stm_unit_load(word: *const usize, timestamp: *mut usize
     unit();
     let none = Words::new();
     // SAFETY: null or a result of `stm_init_thread`.
-    let words = unsafe { mine::get().as_ref() }.map_or(&none, |tx| &tx.words);
+    let words = unsafe { thread_transaction::get().as_ref() }.map_or(&none, |tx| &tx.words);
     // SAFETY: C passes a word of transactional memory.
     let (value, version) = unsafe { words.peek(word) };
     if !timestamp.is_null() {
@@ -637,7 +637,7 @@ pub unsafe extern "C" fn stm_unit_store2(
 ) -> c_int {
     unit();
     // SAFETY: null or a result of `stm_init_thread`.
-    if unsafe { active(mine::get()) } != 0 {
+    if unsafe { active(thread_transaction::get()) } != 0 {
         die("stm_unit_store in a transaction: use stm_store there");
     }
     // SAFETY: C passes a valid address or null.
@@ -695,7 +695,7 @@ unsafe fn irrevocable(tx: *mut stm_tx) -> c_int {
 /// committing.
 pub(crate) fn withholds_commits() -> bool {
     // SAFETY: null or a result of `stm_init_thread`.
-    unsafe { mine::get().as_ref() }.is_some_and(|tx| tx.words.withholds_commits())
+    unsafe { thread_transaction::get().as_ref() }.is_some_and(|tx| tx.words.withholds_commits())
 }
 
 unsafe fn set_irrevocable(tx: *mut stm_tx, serial: c_int) -> c_int {
@@ -838,7 +838,7 @@ macro_rules! calls {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the transaction belongs to this thread.
-            unsafe { $does(mine::get(), $($argument),*) }
+            unsafe { $does(thread_transaction::get(), $($argument),*) }
         }
 
         /// The same for an explicit transaction.
@@ -893,7 +893,7 @@ unsafe fn load_part<const SIZE: usize>(address: *const c_void) -> usize {
     let (word, offset) = split(address);
     if offset + SIZE <= 8 {
         // SAFETY: a whole word of transactional memory.
-        if let Some(value) = unsafe { try_load(mine::get(), word) } {
+        if let Some(value) = unsafe { try_load(thread_transaction::get(), word) } {
             return value >> (offset * 8) & low::<SIZE>();
         }
     }
@@ -905,10 +905,11 @@ unsafe fn load_part<const SIZE: usize>(address: *const c_void) -> usize {
 unsafe extern "C" fn load_part_slowly<const SIZE: usize>(address: *const c_void) -> usize {
     let (word, offset) = split(address);
     // SAFETY: whole words of transactional memory.
-    let mut value = unsafe { load_slowly(mine::get(), word) } >> (offset * 8);
+    let mut value = unsafe { load_slowly(thread_transaction::get(), word) } >> (offset * 8);
     if offset + SIZE > 8 {
         // SAFETY: as above.
-        value |= unsafe { load_slowly(mine::get(), word.wrapping_add(1)) } << ((8 - offset) * 8);
+        value |= unsafe { load_slowly(thread_transaction::get(), word.wrapping_add(1)) }
+            << ((8 - offset) * 8);
     }
     value & low::<SIZE>()
 }
@@ -920,7 +921,12 @@ unsafe fn store_part<const SIZE: usize>(address: *mut c_void, value: usize) {
     // SAFETY: a whole word of transactional memory.
     let is_stored = offset + SIZE <= 8
         && unsafe {
-            try_store(mine::get(), word.cast_mut(), value << shift, low::<SIZE>() << shift)
+            try_store(
+                thread_transaction::get(),
+                word.cast_mut(),
+                value << shift,
+                low::<SIZE>() << shift,
+            )
         };
     if !is_stored {
         // SAFETY: as above.
@@ -933,12 +939,14 @@ unsafe extern "C" fn store_part_slowly<const SIZE: usize>(address: *mut c_void, 
     let (word, offset) = split(address);
     let (word, shift) = (word.cast_mut(), offset * 8);
     // SAFETY: whole words of transactional memory.
-    unsafe { store_slowly(mine::get(), word, value << shift, low::<SIZE>() << shift) };
+    unsafe {
+        store_slowly(thread_transaction::get(), word, value << shift, low::<SIZE>() << shift)
+    };
     if offset + SIZE > 8 {
         let shift = (8 - offset) * 8;
         let (value, mask) = (value >> shift, low::<SIZE>() >> shift);
         // SAFETY: as above.
-        unsafe { store_slowly(mine::get(), word.wrapping_add(1), value, mask) };
+        unsafe { store_slowly(thread_transaction::get(), word.wrapping_add(1), value, mask) };
     }
 }
 
@@ -991,7 +999,9 @@ pub unsafe extern "C" fn stm_load_bytes(address: *const u8, to: *mut u8, size: u
         // SAFETY: C passes that much transactional memory, and a buffer of that size.
         unsafe {
             if size - at >= 8 && from.addr() % 8 == 0 {
-                to.add(at).cast::<usize>().write_unaligned(load(mine::get(), from.cast()));
+                to.add(at)
+                    .cast::<usize>()
+                    .write_unaligned(load(thread_transaction::get(), from.cast()));
                 at += 8;
             } else {
                 to.add(at).write(load_part::<1>(from.cast()) as u8);
@@ -1016,7 +1026,7 @@ unsafe fn store_each(
         // SAFETY: C passes that much transactional memory.
         unsafe {
             if size - at >= 8 && to.addr() % 8 == 0 {
-                store(mine::get(), to.cast(), word(at));
+                store(thread_transaction::get(), to.cast(), word(at));
                 at += 8;
             } else {
                 store_part::<1>(to.cast(), byte(at).into());
@@ -1148,10 +1158,10 @@ pub unsafe extern "C" fn stm_get_local_stats(name: *const c_char, to: *mut c_voi
     // SAFETY: C passes a valid string and a valid address.
     unsafe {
         if text(name) == b"nb_retries_avg" {
-            let commits = statistic(mine::get(), b"nb_commits");
-            let aborts = statistic(mine::get(), b"nb_aborts").unwrap_or(0);
+            let commits = statistic(thread_transaction::get(), b"nb_commits");
+            let aborts = statistic(thread_transaction::get(), b"nb_aborts").unwrap_or(0);
             return put(to, commits.map(|commits| aborts as c_double / commits as c_double));
         }
-        put(to, statistic(mine::get(), text(name)).map(|value| value as c_ulong))
+        put(to, statistic(thread_transaction::get(), text(name)).map(|value| value as c_ulong))
     }
 }

@@ -167,9 +167,11 @@ fn threads_that_end_leave_their_groups() {
 }
 
 #[test]
-fn library_stays_loaded_for_threads_that_end_later() {
+fn library_can_be_loaded_late_and_stays_loaded_for_threads_that_end_later() {
     let dynamic = run(Command::new("readelf").arg("-d").arg(library().join("libcorebeat.so")));
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    // A running program can load it, however large its thread-local data is.
+    assert!(!dynamic.contains("STATIC_TLS"), "{dynamic}");
 }
 
 #[test]
