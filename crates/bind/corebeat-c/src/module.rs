@@ -12,13 +12,14 @@ use crate::stm::{
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Decision, Standing};
 use corebeat_sync::fork::ForkMutex;
 use corebeat_trace::ticks;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
 };
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicI32, AtomicU64,
+    AtomicBool, AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -395,31 +396,26 @@ pub unsafe extern "C" fn stm_log_bytes(address: *mut u8, size: usize) {
 
 // mod_order: transactions commit in the order in which they began.
 
-static TICKETS: Key = Key::new();
+static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
 /// Numbers of transactions that have begun, and that have ended.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// Number of the transactions that begin before this one.
-#[derive(Default)]
-struct Ticket(u64);
+thread_local! {
+    /// Number of the transactions that begin before the one of this thread. `None` also during unit
+    /// stores and transactions in Rust, which have no place in the order.
+    static TICKET: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
-impl Ticket {
-    /// Of the transaction of this thread.
-    fn own() -> &'static mut Ticket {
-        // SAFETY: the key was set up with this type; the callbacks below have the only references.
-        unsafe { TICKETS.get("mod_order_init") }
-    }
+/// Whether all transactions before this one have ended.
+fn is_next(ticket: u64) -> bool {
+    // Acquire: pairs with the Release in `end_ticket`.
+    ENDED.load(Acquire) == ticket
+}
 
-    /// Whether all earlier transactions have ended.
-    fn is_next(&self) -> bool {
-        // Acquire: pairs with the Release in `end`.
-        ENDED.load(Acquire) == self.0
-    }
-
-    fn end(&self) {
-        ENDED.store(self.0 + 1, Release);
-    }
+fn end_ticket(ticket: u64) {
+    TICKET.set(None);
+    ENDED.store(ticket + 1, Release);
 }
 
 /// The transaction whose turn it is kills the others: they hold their locks until their turns.
@@ -427,7 +423,7 @@ struct InOrder;
 
 impl ContentionManager for InOrder {
     fn on_conflict(&self, own: Standing, other: Standing, waits: u32) -> Decision {
-        if Ticket::own().is_next() {
+        if TICKET.get().is_some_and(is_next) {
             return Decision::Kill;
         }
         Backoff.on_conflict(own, other, waits)
@@ -440,14 +436,14 @@ impl ContentionManager for InOrder {
 
 unsafe extern "C" fn begin_in_order(_: *mut c_void) {
     // Relaxed: only the numbers matter.
-    *Ticket::own() = Ticket(BEGUN.fetch_add(1, Relaxed));
+    TICKET.set(Some(BEGUN.fetch_add(1, Relaxed)));
 }
 
 unsafe extern "C" fn wait_in_order(_: *mut c_void) {
-    let ticket = Ticket::own();
+    let Some(ticket) = TICKET.get() else { return };
     // SAFETY: the thread is in a transaction; no value here has a destructor.
     unsafe {
-        while !ticket.is_next() {
+        while !is_next(ticket) {
             if stm_irrevocable() != 0 {
                 eprintln!(
                     "corebeat: mod_order: an irrevocable transaction would wait for ever for \
@@ -455,7 +451,7 @@ unsafe extern "C" fn wait_in_order(_: *mut c_void) {
                 );
                 std::process::abort();
             }
-            // An earlier transaction needs a lock of this one, or this one, after many failures,
+            // Another transaction needs a lock of this one, or this one, after many failures,
             // keeps all others from committing.
             if stm_killed() != 0 || withholds_commits() {
                 stm_abort(0);
@@ -467,38 +463,41 @@ unsafe extern "C" fn wait_in_order(_: *mut c_void) {
 }
 
 unsafe extern "C" fn commit_in_order(_: *mut c_void) {
-    Ticket::own().end();
+    if let Some(ticket) = TICKET.get() {
+        end_ticket(ticket);
+    }
 }
 
 unsafe extern "C" fn abort_in_order(_: *mut c_void) {
     // SAFETY: the thread has transactions.
-    if unsafe { stm_aborted() } != 0 {
+    if unsafe { stm_aborted() } != 0
+        && let Some(ticket) = TICKET.get()
+    {
         // It does not restart, and holds no lock any more.
-        let ticket = Ticket::own();
-        while !ticket.is_next() {
+        while !is_next(ticket) {
             std::thread::yield_now();
         }
-        ticket.end();
+        end_ticket(ticket);
     }
-}
-
-unsafe extern "C" fn leave_order(_: *mut c_void) {
-    // SAFETY: the key was set up with this type.
-    drop(unsafe { TICKETS.take::<Ticket>() });
 }
 
 /// See `mod_order.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn mod_order_init() {
-    if TICKETS.0.load(Relaxed) >= 0 {
+    // Relaxed: as in `Key::set_up`.
+    if IS_IN_ORDER.swap(true, Relaxed) {
         return;
     }
-    TICKETS.set_up::<Ticket>(
-        "mod_order_init",
-        leave_order,
-        [Some(begin_in_order), Some(commit_in_order), Some(abort_in_order)],
+    let is_registered = stm_register(
+        None,
+        None,
+        Some(begin_in_order),
+        Some(wait_in_order),
+        Some(commit_in_order),
+        Some(abort_in_order),
+        null_mut(),
     );
-    if stm_register(None, None, None, Some(wait_in_order), None, None, null_mut()) == 0 {
+    if is_registered == 0 {
         eprintln!("corebeat: mod_order_init: the limit of modules is reached");
         std::process::abort();
     }

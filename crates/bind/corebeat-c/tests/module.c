@@ -342,6 +342,31 @@ static void *second(void *unused)
 	return unused;
 }
 
+static stm_word_t unordered;
+
+static void *stores(void *unused)
+{
+	EXPECT(stm_unit_store(&unordered, 1, NULL) == 1);
+	return unused;
+}
+
+/* A unit store has no turn. It succeeds although a transaction whose turn it is holds the lock. */
+static void store_between(void)
+{
+	pthread_t thread;
+	volatile int tries = 0;
+	START(0, 0)
+	STORE(&unordered, LOAD(&unordered) + 1);
+	if (tries++ == 0) {
+		EXPECT(pthread_create(&thread, NULL, stores, NULL) == 0);
+		while (!stm_killed())
+			sched_yield();
+	}
+	COMMIT
+	EXPECT(pthread_join(thread, NULL) == 0);
+	EXPECT(tries >= 2 && unordered == 2);
+}
+
 /* The transaction that begins first commits first, although the other one holds the locks. */
 static void order(void)
 {
@@ -370,6 +395,7 @@ static void order(void)
 	for (int i = 0; i < THREADS; i++)
 		EXPECT(pthread_join(threads[i], NULL) == 0);
 	EXPECT(line[0] == 1 && line[1] == 2 && total == THREADS * ORDERED);
+	store_between();
 	stm_exit_thread();
 }
 

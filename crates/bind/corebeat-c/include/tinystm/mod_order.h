@@ -8,8 +8,10 @@
 extern "C" {
 #endif
 
-/* To be called after stm_init and before stm_init_thread; sets the contention manager. A
- * transaction must not wait for a later one, nor become irrevocable while an earlier one runs. */
+/* To be called after stm_init and before stm_start; sets the contention manager. A transaction must
+ * not wait for a later one, nor become irrevocable while an earlier one runs. If a thread exits
+ * within a transaction, all later transactions wait for ever; so do those of a child of fork if
+ * another thread was in a transaction. Unit stores have no place in the order. */
 void mod_order_init(void);
 
 #ifdef __cplusplus
