@@ -39,8 +39,10 @@
 //!    *c + 1* or more. Therefore both are in one word: if they were two, a third thread could
 //!    commit with the version *c + 1* between the two changes.
 //! 3. Several commits of W may give a lock the same version, as long as the clock is below it. No
-//!    other thread has accepted that version before: to accept it, the thread advances the clock
-//!    to it.
+//!    other thread keeps such a version from before: a thread advances the clock to a version
+//!    before it accepts or returns it, and loads the lock again before it reads the value. A
+//!    version that a thread keeps of its own write (`retry`, a unit store) is in the clock
+//!    before the lock is released. So later commits have higher versions.
 
 use crate::fault::{Fault, is_planted};
 use corebeat_sync::atomic::{AtomicU64, Ordering};
@@ -142,15 +144,16 @@ impl Clock {
         self.0.fetch_sub(GATE, Ordering::SeqCst);
     }
 
-    /// Makes the thread the sole writer, unless there is one or the gate is closed. The thread is
-    /// in no transaction.
-    pub(crate) fn claim(&self, writer: Writer) {
+    /// Makes the thread the sole writer, unless another thread is or the gate is closed. Returns
+    /// whether the thread is the sole writer. It is in no transaction.
+    pub(crate) fn claim(&self, writer: Writer) -> bool {
         let is_free = |now: Now| now.0 & (GATE | WRITER) == 0 && writer != Writer::NEVER;
-        self.change(|now| is_free(now).then_some(now.0 | writer.0));
+        self.change(|now| is_free(now).then_some(now.0 | writer.0)).is_some()
     }
 
     /// Ends the claim of the sole writer, on behalf of a commit of another thread that holds its
-    /// locks. Returns the state then.
+    /// locks. Returns the state then. If a thread claims after that, the commit need not end this
+    /// claim too: it holds its locks since before the claim (part 1 of the proof).
     #[cold]
     pub(crate) fn share(&self) -> Now {
         self.change(|now| now.has_sole().then(|| without_sole(now))).unwrap_or_else(|| self.now())

@@ -124,7 +124,7 @@ fn loom_commit_of_the_sole_writer_has_an_order() {
                 Ok(read)
             })
         });
-        Current::take().get().claim();
+        assert!(Current::take().get().claim());
         let read = atomically(|tx| {
             let read = tx.read(&cells[1])?;
             tx.write(&cells[0], 1)?;
@@ -147,7 +147,7 @@ fn loom_sole_writer_reads_all_of_a_commit_or_nothing() {
                 tx.write(&own[1], 1)
             });
         });
-        Current::take().get().claim();
+        assert!(Current::take().get().claim());
         atomically(|tx| tx.write(&cells[2], 1));
         atomically(|tx| {
             let read = (tx.read(&cells[0])?, tx.read(&cells[2])?, tx.read(&cells[1])?);
@@ -228,7 +228,7 @@ fn loom_retry_after_a_write_is_woken_by_the_sole_writer() {
     check(2, || {
         let cells = cells::<2>();
         let own = cells.clone();
-        Current::take().get().claim();
+        assert!(Current::take().get().claim());
         atomically(|tx| tx.write(&cells[1], 1));
         let waiter = spawn(move || {
             atomically(|tx| {

@@ -40,7 +40,7 @@ fn lock_of(word: *const usize) -> &'static Lock {
 
 /// Writes to each page of the locks, so that no later transaction waits for the system to supply
 /// it: 8 MiB of memory, in large pages if the system has them. The locks stay as they are. The
-/// system supplies all pages at once, on the NUMA node of the calling thread unless a policy says
+/// system supplies all pages at once, on the NUMA node of the calling thread unless a policy states
 /// otherwise. Without this call, it supplies each page at its first use, on the node of that use.
 pub fn prepare() {
     /// At most the size of the system's pages.

@@ -77,7 +77,7 @@ enum {
 };
 
 /* To be called once, before and after all other functions. stm_init writes to the memory of the
- * locks: 8 MiB, on the NUMA node of the caller unless a policy says otherwise. stm_exit must be
+ * locks: 8 MiB, on the NUMA node of the caller unless a policy states otherwise. stm_exit must be
  * called outside transactions, because it frees all pending memory. */
 void stm_init(void);
 void stm_exit(void);

@@ -52,18 +52,15 @@ impl Descriptor {
     pub(super) fn end_turn(&mut self) {
         let Turn { left: 0, length, others } = self.turn else { return };
         let now = Slots::writes_of_others(self.slot);
-        if (now - others).saturating_mul(SHARE) <= length {
-            self.claim();
-            self.turn.length = COMMITS_MIN;
-        } else {
-            self.turn.length = (length * 2).min(COMMITS_MAX);
-        }
+        let claims = (now - others).saturating_mul(SHARE) <= length && self.claim();
+        // A longer turn after a failure, because its end reads the slots of all threads.
+        self.turn.length = if claims { COMMITS_MIN } else { (length * 2).min(COMMITS_MAX) };
         self.turn.left = self.turn.length;
         self.turn.others = now;
     }
 
-    /// Becomes the sole writer, unless another thread is.
-    pub(crate) fn claim(&mut self) {
-        GLOBAL.clock.claim(self.writer);
+    /// Becomes the sole writer, unless another thread is. Returns whether this succeeded.
+    pub(crate) fn claim(&mut self) -> bool {
+        GLOBAL.clock.claim(self.writer)
     }
 }
