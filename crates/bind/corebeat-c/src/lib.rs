@@ -38,4 +38,5 @@ pub mod clustered;
 pub mod hrm;
 pub mod module;
 pub mod stm;
+mod thread_transaction;
 mod why;

@@ -1,22 +1,27 @@
-//! `tinystm/mod_ab.h`, `mod_cb.h`, `mod_log.h` and `mod_print.h`: TinySTM's modules, implemented
-//! with the public function `stm_register`.
+//! `tinystm/mod_ab.h`, `mod_cb.h`, `mod_log.h`, `mod_order.h` and `mod_print.h`: TinySTM's modules,
+//! implemented with the public function `stm_register`.
 //!
 //! The data of a thread for a module is a box behind a key. A callback of C may abort the
 //! transaction, which jumps over the frames of this module. While a callback runs, these frames own
 //! no value with a destructor, and the list of callbacks stays in the box.
 
 use crate::stm::{
-    Callback, stm_create_specific, stm_get_attributes, stm_get_specific, stm_register,
-    stm_set_specific,
+    Callback, stm_abort, stm_aborted, stm_create_specific, stm_get_attributes, stm_get_specific,
+    stm_irrevocable, stm_killed, stm_register, stm_set_specific, withholds_commits,
 };
+use corebeat_stm::contention::{self, Backoff, ContentionManager, Decision, Standing};
 use corebeat_sync::fork::ForkMutex;
 use corebeat_trace::ticks;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
 };
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// The key of a module's data; -1 before the module is set up.
 struct Key(AtomicI32);
@@ -387,6 +392,116 @@ logs! {
 pub unsafe extern "C" fn stm_log_bytes(address: *mut u8, size: usize) {
     // SAFETY: C passes that much memory.
     unsafe { log(address, size) };
+}
+
+// mod_order: transactions commit in the order in which they began.
+
+static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
+/// Numbers of transactions that have begun, and that have ended.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Number of the transactions that begin before the one of this thread. `None` also during unit
+    /// stores and transactions in Rust, which have no place in the order.
+    static TICKET: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Whether all transactions before this one have ended.
+fn is_next(ticket: u64) -> bool {
+    // Acquire: pairs with the Release in `end_ticket`.
+    ENDED.load(Acquire) == ticket
+}
+
+fn end_ticket(ticket: u64) {
+    TICKET.set(None);
+    ENDED.store(ticket + 1, Release);
+}
+
+/// The transaction whose turn it is kills the others: they hold their locks until their turns.
+struct InOrder;
+
+impl ContentionManager for InOrder {
+    fn on_conflict(&self, own: Standing, other: Standing, waits: u32) -> Decision {
+        if TICKET.get().is_some_and(is_next) {
+            return Decision::Kill;
+        }
+        Backoff.on_conflict(own, other, waits)
+    }
+
+    fn pause_spins(&self, failed: u32) -> u32 {
+        Backoff.pause_spins(failed)
+    }
+}
+
+unsafe extern "C" fn begin_in_order(_: *mut c_void) {
+    // Relaxed: only the numbers matter.
+    TICKET.set(Some(BEGUN.fetch_add(1, Relaxed)));
+}
+
+unsafe extern "C" fn wait_in_order(_: *mut c_void) {
+    let Some(ticket) = TICKET.get() else { return };
+    // SAFETY: the thread is in a transaction; no value here has a destructor.
+    unsafe {
+        while !is_next(ticket) {
+            if stm_irrevocable() != 0 {
+                eprintln!(
+                    "corebeat: mod_order: an irrevocable transaction would wait for ever for \
+                     earlier ones, which it keeps from committing"
+                );
+                std::process::abort();
+            }
+            // Another transaction needs a lock of this one, or this one, after many failures,
+            // keeps all others from committing.
+            if stm_killed() != 0 || withholds_commits() {
+                stm_abort(0);
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+unsafe extern "C" fn commit_in_order(_: *mut c_void) {
+    if let Some(ticket) = TICKET.get() {
+        end_ticket(ticket);
+    }
+}
+
+unsafe extern "C" fn abort_in_order(_: *mut c_void) {
+    // SAFETY: the thread has transactions.
+    if unsafe { stm_aborted() } != 0
+        && let Some(ticket) = TICKET.get()
+    {
+        // It does not restart, and holds no lock any more.
+        while !is_next(ticket) {
+            std::thread::yield_now();
+        }
+        end_ticket(ticket);
+    }
+}
+
+/// See `mod_order.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn mod_order_init() {
+    // Relaxed: as in `Key::set_up`.
+    if IS_IN_ORDER.swap(true, Relaxed) {
+        return;
+    }
+    let is_registered = stm_register(
+        None,
+        None,
+        Some(begin_in_order),
+        Some(wait_in_order),
+        Some(commit_in_order),
+        Some(abort_in_order),
+        null_mut(),
+    );
+    if is_registered == 0 {
+        eprintln!("corebeat: mod_order_init: the limit of modules is reached");
+        std::process::abort();
+    }
+    contention::set(&InOrder);
 }
 
 // mod_print: a line for each event.

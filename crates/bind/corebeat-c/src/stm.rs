@@ -11,11 +11,11 @@
 //! references, and the engine and the allocator have returned. No destructor is skipped, as Rust
 //! requires (Reference, *Behavior considered undefined*, on the Rust runtime).
 
+use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
-use corebeat_stm::word::{Words, time};
+use corebeat_stm::word::{Words, advance, prepare, time};
 use corebeat_stm::{Aborts, Cause, reclaim};
 use corebeat_sync::fork::ForkMutex;
-use std::cell::Cell;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
 };
@@ -124,15 +124,6 @@ static COMMITS: AtomicU64 = AtomicU64::new(0);
 static ABORTS: AtomicU64 = AtomicU64::new(0);
 static RETRIES_MAX: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    static MINE: Cell<*mut stm_tx> = const { Cell::new(null_mut()) };
-}
-
-#[inline(always)]
-fn mine() -> *mut stm_tx {
-    MINE.get()
-}
-
 /// Ends the process because of misuse that cannot be reported.
 #[cold]
 fn die(what: &str) -> ! {
@@ -200,6 +191,14 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
 }
 
 impl stm_tx {
+    /// Counts a commit, and ends the transaction.
+    #[inline(always)]
+    fn count_commit(&mut self) {
+        self.nesting = 0;
+        self.allocated.clear();
+        self.stats.commit();
+    }
+
     /// Undoes the attempt and starts the next one, if any. Returns the result of `sigsetjmp`.
     ///
     /// # Safety
@@ -366,12 +365,14 @@ fn tell_modules(event: Event) {
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn stm_init() {}
+pub extern "C" fn stm_init() {
+    prepare();
+}
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_exit() {
-    let tx = mine();
+    let tx = thread_transaction::get();
     // SAFETY: null or a result of `stm_init_thread`.
     if !tx.is_null() && unsafe { (*tx).words.is_open() } {
         die("stm_exit in a transaction: call stm_commit first");
@@ -382,8 +383,8 @@ pub extern "C" fn stm_exit() {
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_init_thread() -> *mut stm_tx {
-    if mine().is_null() {
-        MINE.set(Box::into_raw(Box::new(stm_tx {
+    if thread_transaction::get().is_null() {
+        thread_transaction::set(Box::into_raw(Box::new(stm_tx {
             env: Env([0; 64]),
             words: Words::new(),
             attr: stm_tx_attr_t(0),
@@ -398,13 +399,13 @@ pub extern "C" fn stm_init_thread() -> *mut stm_tx {
         })));
         tell(Event::ThreadInit);
     }
-    mine()
+    thread_transaction::get()
 }
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_current_tx() -> *mut stm_tx {
-    mine()
+    thread_transaction::get()
 }
 
 unsafe fn exit_thread(tx: *mut stm_tx) {
@@ -416,7 +417,7 @@ unsafe fn exit_thread(tx: *mut stm_tx) {
         die("stm_exit_thread in a transaction: call stm_commit first");
     }
     tell(Event::ThreadExit);
-    MINE.set(null_mut());
+    thread_transaction::set(null_mut());
     // SAFETY: a result of `stm_init_thread` that is not used afterwards.
     let tx = unsafe { Box::from_raw(tx) };
     COMMITS.fetch_add(tx.stats.commits, Relaxed);
@@ -449,6 +450,25 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
 #[inline(always)]
 unsafe fn commit(tx: *mut stm_tx) -> c_int {
     // SAFETY: null or a result of `stm_init_thread`.
+    if let Some(it) = unsafe { tx.as_mut() }
+        && it.nesting == 1
+        && it.freed.is_empty()
+        && !HAS_MODULES.load(Relaxed)
+    {
+        // SAFETY: the nesting depth implies that the thread is in a transaction.
+        if unsafe { it.words.commit() } {
+            it.count_commit();
+            return 1;
+        }
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { commit_slowly(tx) }
+}
+
+/// Commits with callbacks, freed blocks, or after a failure.
+#[inline(never)]
+unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null or a result of `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return 0 };
     if it.nesting > 1 {
         it.nesting -= 1;
@@ -458,19 +478,12 @@ unsafe fn commit(tx: *mut stm_tx) -> c_int {
     // Reloaded, because a callback of C may have used and aborted the transaction.
     // SAFETY: null or a result of `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return 0 };
-    if !it.freed.is_empty() {
-        // SAFETY: the thread is in a transaction.
-        if !unsafe { it.outdate() } {
-            // SAFETY: no value in this frame has a destructor.
-            unsafe { lost(tx, 0) };
-            return 0;
-        }
-    }
     // SAFETY: the thread is in a transaction; freed blocks are from `malloc` and no longer used.
-    if unsafe { it.words.commit(&mut it.freed, free) } {
-        it.nesting = 0;
-        it.allocated.clear();
-        it.stats.commit();
+    let is_committed = unsafe {
+        (it.freed.is_empty() || it.outdate()) && it.words.commit_and_free(&mut it.freed, free)
+    };
+    if is_committed {
+        it.count_commit();
         tell(Event::Commit);
         return 1;
     }
@@ -492,23 +505,34 @@ unsafe fn abort(tx: *mut stm_tx, why: c_int) {
     }
 }
 
-// The fast path needs no stack frame, because the slow path is a separate function.
+// The slow paths of loads and stores are separate functions of C, which never unwind: so calls of
+// them can be jumps, and the fast paths need no stack frame.
+
+/// Reads a word, if no slow path is needed.
 #[inline(always)]
-unsafe fn load(tx: *mut stm_tx, word: *const usize) -> usize {
+unsafe fn try_load(tx: *mut stm_tx, word: *const usize) -> Option<usize> {
     // SAFETY: C passes null or a result of `stm_init_thread`, and a word of transactional memory.
     unsafe {
-        if let Some(it) = tx.as_mut()
-            && it.words.is_open()
-            && let Some(value) = it.words.try_load(word)
-        {
-            return value;
+        match tx.as_mut() {
+            Some(it) if it.words.is_open() => it.words.try_load(word),
+            _ => None,
         }
-        load_slowly(tx, word)
+    }
+}
+
+#[inline(always)]
+unsafe fn load(tx: *mut stm_tx, word: *const usize) -> usize {
+    // SAFETY: as there.
+    unsafe {
+        match try_load(tx, word) {
+            Some(value) => value,
+            None => load_slowly(tx, word),
+        }
     }
 }
 
 #[inline(never)]
-unsafe fn load_slowly(tx: *mut stm_tx, word: *const usize) -> usize {
+unsafe extern "C" fn load_slowly(tx: *mut stm_tx, word: *const usize) -> usize {
     // SAFETY: null or a result of `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return 0 };
     // SAFETY: C passes a word of transactional memory.
@@ -522,22 +546,31 @@ unsafe fn load_slowly(tx: *mut stm_tx, word: *const usize) -> usize {
     }
 }
 
+/// Writes the bits of a word that are set in `mask`, if no slow path is needed. Returns whether
+/// the word was written.
 #[inline(always)]
-unsafe fn store2(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
+unsafe fn try_store(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) -> bool {
     // SAFETY: C passes null or a result of `stm_init_thread`, and a word of transactional memory.
     unsafe {
-        if let Some(it) = tx.as_mut()
-            && it.words.is_open()
-            && it.words.try_store(word, value, mask)
-        {
-            return;
+        match tx.as_mut() {
+            Some(it) if it.words.is_open() => it.words.try_store(word, value, mask),
+            _ => false,
         }
-        store_slowly(tx, word, value, mask);
+    }
+}
+
+#[inline(always)]
+unsafe fn store2(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
+    // SAFETY: as there.
+    unsafe {
+        if !try_store(tx, word, value, mask) {
+            store_slowly(tx, word, value, mask);
+        }
     }
 }
 
 #[inline(never)]
-unsafe fn store_slowly(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
+unsafe extern "C" fn store_slowly(tx: *mut stm_tx, word: *mut usize, value: usize, mask: usize) {
     // SAFETY: null or a result of `stm_init_thread`.
     let Some(it) = (unsafe { inside(tx) }) else { return };
     // SAFETY: C passes a word of transactional memory.
@@ -574,11 +607,17 @@ pub extern "C" fn stm_get_clock() -> usize {
 
 /// See `stm.h`.
 #[unsafe(no_mangle)]
+pub extern "C" fn stm_inc_clock() {
+    advance();
+}
+
+/// See `stm.h`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn stm_unit_load(word: *const usize, timestamp: *mut usize) -> usize {
     unit();
     let none = Words::new();
     // SAFETY: null or a result of `stm_init_thread`.
-    let words = unsafe { mine().as_ref() }.map_or(&none, |tx| &tx.words);
+    let words = unsafe { thread_transaction::get().as_ref() }.map_or(&none, |tx| &tx.words);
     // SAFETY: C passes a word of transactional memory.
     let (value, version) = unsafe { words.peek(word) };
     if !timestamp.is_null() {
@@ -598,7 +637,7 @@ pub unsafe extern "C" fn stm_unit_store2(
 ) -> c_int {
     unit();
     // SAFETY: null or a result of `stm_init_thread`.
-    if unsafe { active(mine()) } != 0 {
+    if unsafe { active(thread_transaction::get()) } != 0 {
         die("stm_unit_store in a transaction: use stm_store there");
     }
     // SAFETY: C passes a valid address or null.
@@ -642,9 +681,21 @@ unsafe fn aborted(tx: *mut stm_tx) -> c_int {
     unsafe { tx.as_ref() }.is_some_and(|tx| tx.is_aborted).into()
 }
 
+unsafe fn killed(tx: *mut stm_tx) -> c_int {
+    // SAFETY: null or a result of `stm_init_thread`.
+    unsafe { tx.as_ref() }.is_some_and(|tx| tx.words.is_killed()).into()
+}
+
 unsafe fn irrevocable(tx: *mut stm_tx) -> c_int {
     // SAFETY: null or a result of `stm_init_thread`.
     unsafe { tx.as_ref() }.is_some_and(|tx| tx.words.is_irrevocable()).into()
+}
+
+/// Whether the transaction of this thread, which has failed many times, keeps all others from
+/// committing.
+pub(crate) fn withholds_commits() -> bool {
+    // SAFETY: null or a result of `stm_init_thread`.
+    unsafe { thread_transaction::get().as_ref() }.is_some_and(|tx| tx.words.withholds_commits())
 }
 
 unsafe fn set_irrevocable(tx: *mut stm_tx, serial: c_int) -> c_int {
@@ -787,7 +838,7 @@ macro_rules! calls {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the transaction belongs to this thread.
-            unsafe { $does(mine(), $($argument),*) }
+            unsafe { $does(thread_transaction::get(), $($argument),*) }
         }
 
         /// The same for an explicit transaction.
@@ -810,6 +861,7 @@ calls! {
     stm_set_extension, stm_set_extension_tx(enable: c_int, timestamp: *mut usize) = set_extension;
     stm_active, stm_active_tx() -> c_int = active;
     stm_aborted, stm_aborted_tx() -> c_int = aborted;
+    stm_killed, stm_killed_tx() -> c_int = killed;
     stm_irrevocable, stm_irrevocable_tx() -> c_int = irrevocable;
     stm_set_irrevocable, stm_set_irrevocable_tx(serial: c_int) -> c_int = set_irrevocable;
     stm_get_env, stm_get_env_tx() -> *mut c_void = get_env;
@@ -828,31 +880,73 @@ const fn low<const SIZE: usize>() -> usize {
     if SIZE == 8 { usize::MAX } else { (1 << (SIZE * 8)) - 1 }
 }
 
+/// Splits an address into that of its word and the offset in bytes.
+#[inline(always)]
+fn split(address: *const c_void) -> (*const usize, usize) {
+    let offset = address.addr() % 8;
+    (address.wrapping_byte_sub(offset).cast(), offset)
+}
+
 /// Reads a part of one or two words.
 #[inline(always)]
 unsafe fn load_part<const SIZE: usize>(address: *const c_void) -> usize {
-    let offset = address.addr() % 8;
-    let word = address.wrapping_byte_sub(offset).cast::<usize>();
+    let (word, offset) = split(address);
+    if offset + SIZE <= 8 {
+        // SAFETY: a whole word of transactional memory.
+        if let Some(value) = unsafe { try_load(thread_transaction::get(), word) } {
+            return value >> (offset * 8) & low::<SIZE>();
+        }
+    }
+    // SAFETY: as above.
+    unsafe { load_part_slowly::<SIZE>(address) }
+}
+
+#[inline(never)]
+unsafe extern "C" fn load_part_slowly<const SIZE: usize>(address: *const c_void) -> usize {
+    let (word, offset) = split(address);
     // SAFETY: whole words of transactional memory.
-    let mut value = unsafe { load(mine(), word) } >> (offset * 8);
+    let mut value = unsafe { load_slowly(thread_transaction::get(), word) } >> (offset * 8);
     if offset + SIZE > 8 {
         // SAFETY: as above.
-        value |= unsafe { load(mine(), word.wrapping_add(1)) } << ((8 - offset) * 8);
+        value |= unsafe { load_slowly(thread_transaction::get(), word.wrapping_add(1)) }
+            << ((8 - offset) * 8);
     }
     value & low::<SIZE>()
 }
 
 #[inline(always)]
 unsafe fn store_part<const SIZE: usize>(address: *mut c_void, value: usize) {
-    let offset = address.addr() % 8;
-    let word = address.wrapping_byte_sub(offset).cast::<usize>();
+    let (word, offset) = split(address);
     let shift = offset * 8;
+    // SAFETY: a whole word of transactional memory.
+    let is_stored = offset + SIZE <= 8
+        && unsafe {
+            try_store(
+                thread_transaction::get(),
+                word.cast_mut(),
+                value << shift,
+                low::<SIZE>() << shift,
+            )
+        };
+    if !is_stored {
+        // SAFETY: as above.
+        unsafe { store_part_slowly::<SIZE>(address, value) };
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn store_part_slowly<const SIZE: usize>(address: *mut c_void, value: usize) {
+    let (word, offset) = split(address);
+    let (word, shift) = (word.cast_mut(), offset * 8);
     // SAFETY: whole words of transactional memory.
-    unsafe { store2(mine(), word, value << shift, low::<SIZE>() << shift) };
+    unsafe {
+        store_slowly(thread_transaction::get(), word, value << shift, low::<SIZE>() << shift)
+    };
     if offset + SIZE > 8 {
         let shift = (8 - offset) * 8;
+        let (value, mask) = (value >> shift, low::<SIZE>() >> shift);
         // SAFETY: as above.
-        unsafe { store2(mine(), word.wrapping_add(1), value >> shift, low::<SIZE>() >> shift) };
+        unsafe { store_slowly(thread_transaction::get(), word.wrapping_add(1), value, mask) };
     }
 }
 
@@ -905,7 +999,9 @@ pub unsafe extern "C" fn stm_load_bytes(address: *const u8, to: *mut u8, size: u
         // SAFETY: C passes that much transactional memory, and a buffer of that size.
         unsafe {
             if size - at >= 8 && from.addr() % 8 == 0 {
-                to.add(at).cast::<usize>().write_unaligned(load(mine(), from.cast()));
+                to.add(at)
+                    .cast::<usize>()
+                    .write_unaligned(load(thread_transaction::get(), from.cast()));
                 at += 8;
             } else {
                 to.add(at).write(load_part::<1>(from.cast()) as u8);
@@ -930,7 +1026,7 @@ unsafe fn store_each(
         // SAFETY: C passes that much transactional memory.
         unsafe {
             if size - at >= 8 && to.addr() % 8 == 0 {
-                store(mine(), to.cast(), word(at));
+                store(thread_transaction::get(), to.cast(), word(at));
                 at += 8;
             } else {
                 store_part::<1>(to.cast(), byte(at).into());
@@ -1062,10 +1158,10 @@ pub unsafe extern "C" fn stm_get_local_stats(name: *const c_char, to: *mut c_voi
     // SAFETY: C passes a valid string and a valid address.
     unsafe {
         if text(name) == b"nb_retries_avg" {
-            let commits = statistic(mine(), b"nb_commits");
-            let aborts = statistic(mine(), b"nb_aborts").unwrap_or(0);
+            let commits = statistic(thread_transaction::get(), b"nb_commits");
+            let aborts = statistic(thread_transaction::get(), b"nb_aborts").unwrap_or(0);
             return put(to, commits.map(|commits| aborts as c_double / commits as c_double));
         }
-        put(to, statistic(mine(), text(name)).map(|value| value as c_ulong))
+        put(to, statistic(thread_transaction::get(), text(name)).map(|value| value as c_ulong))
     }
 }

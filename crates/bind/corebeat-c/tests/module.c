@@ -5,11 +5,13 @@
 #include "mod_cb.h"
 #include "mod_log.h"
 #include "mod_mem.h"
+#include "mod_order.h"
 #include "mod_print.h"
 #include "expect.h"
 #include "stm.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -193,6 +195,55 @@ static void units(void)
 	COMMIT
 	/* It was newer than `version`; when it began again, there was no bound. */
 	EXPECT(tries == 2 && word == 8);
+	tries = 0;
+	START(0, 0)
+	tries++;
+	STORE(&word, LOAD(&word) + 1);
+	version = stm_get_clock();
+	stm_inc_clock();
+	EXPECT(stm_get_clock() > version && LOAD(&word) == 9 && !stm_killed());
+	COMMIT
+	EXPECT(tries == 1 && word == 9);
+	stm_exit_thread();
+}
+
+static stm_word_t wanted, others[20];
+static volatile int is_held;
+
+static void *kill_other(void *unused)
+{
+	stm_init_thread();
+	while (!is_held)
+		sched_yield();
+	START(0, 0)
+	stm_word_t sum = 0;
+	for (int i = 0; i < 20; i++)
+		sum += LOAD(&others[i]);
+	STORE(&wanted, LOAD(&wanted) + 1 + sum);
+	COMMIT
+	stm_exit_thread();
+	return unused;
+}
+
+/* A transaction that has opened fewer words is killed, and observes that. */
+static void kills(void)
+{
+	pthread_t killer;
+	EXPECT(stm_set_parameter("cm_policy", "karma") == 1);
+	EXPECT(pthread_create(&killer, NULL, kill_other, NULL) == 0);
+	stm_init_thread();
+	EXPECT(!stm_killed());
+	volatile int tries = 0;
+	START(0, 0)
+	STORE(&wanted, LOAD(&wanted) + 1);
+	is_held = 1;
+	if (tries++ == 0)
+		while (!stm_killed())
+			sched_yield();
+	COMMIT
+	EXPECT(tries >= 2 && !stm_killed());
+	EXPECT(pthread_join(killer, NULL) == 0);
+	EXPECT(wanted == 2 && stm_set_parameter("cm_policy", "backoff") == 1);
 	stm_exit_thread();
 }
 
@@ -267,6 +318,87 @@ static void refusals(void)
 	stm_exit_thread();
 }
 
+#define ORDERED 50
+
+static stm_word_t turns, line[2 + THREADS], total;
+static volatile int has_begun, is_ready;
+
+static void *second(void *unused)
+{
+	stm_init_thread();
+	while (!has_begun)
+		sched_yield();
+	START(0, 0)
+	STORE(&line[LOAD(&turns)], 2);
+	STORE(&turns, LOAD(&turns) + 1);
+	is_ready = 1;
+	COMMIT
+	for (int i = 0; i < ORDERED; i++) {
+		START(0, 0)
+		STORE(&total, LOAD(&total) + 1);
+		COMMIT
+	}
+	stm_exit_thread();
+	return unused;
+}
+
+static stm_word_t unordered;
+
+static void *stores(void *unused)
+{
+	EXPECT(stm_unit_store(&unordered, 1, NULL) == 1);
+	return unused;
+}
+
+/* A unit store has no turn. It succeeds although a transaction whose turn it is holds the lock. */
+static void store_between(void)
+{
+	pthread_t thread;
+	volatile int tries = 0;
+	START(0, 0)
+	STORE(&unordered, LOAD(&unordered) + 1);
+	if (tries++ == 0) {
+		EXPECT(pthread_create(&thread, NULL, stores, NULL) == 0);
+		while (!stm_killed())
+			sched_yield();
+	}
+	COMMIT
+	EXPECT(pthread_join(thread, NULL) == 0);
+	EXPECT(tries >= 2 && unordered == 2);
+}
+
+/* The transaction that begins first commits first, although the other one holds the locks. */
+static void order(void)
+{
+	pthread_t threads[THREADS];
+	stm_init_thread();
+	stm_tx_attr_t once = {.attrs = 0};
+	START(0, 0)
+	if (!has_begun) {
+		has_begun = 1;
+		EXPECT(pthread_create(&threads[0], NULL, second, NULL) == 0);
+	}
+	while (!is_ready)
+		sched_yield();
+	STORE(&line[LOAD(&turns)], 1);
+	STORE(&turns, LOAD(&turns) + 1);
+	COMMIT
+	for (int i = 1; i < THREADS; i++)
+		EXPECT(pthread_create(&threads[i], NULL, second, NULL) == 0);
+	/* The turn of a transaction that does not restart passes, too. */
+	once.no_retry = 1;
+	for (int i = 0; i < 10; i++) {
+		sigjmp_buf *env = stm_start(once);
+		if (env == NULL || sigsetjmp(*env, 0) == 0)
+			stm_abort(0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		EXPECT(pthread_join(threads[i], NULL) == 0);
+	EXPECT(line[0] == 1 && line[1] == 2 && total == THREADS * ORDERED);
+	store_between();
+	stm_exit_thread();
+}
+
 static int always(void)
 {
 	return 1;
@@ -287,6 +419,12 @@ int main(int argc, char **argv)
 		stm_exit_thread();
 		return 0;
 	}
+	if (argc > 1 && strcmp(argv[1], "order") == 0) {
+		mod_order_init();
+		order();
+		puts("in order");
+		return 0;
+	}
 	if (argc > 1 && strcmp(argv[1], "early") == 0) {
 		EXPECT(stm_register(NULL, NULL, give_up, NULL, NULL, NULL, NULL) == 1);
 		stm_init_thread();
@@ -305,6 +443,7 @@ int main(int argc, char **argv)
 	EXPECT(stm_register(NULL, NULL, NULL, refuse, NULL, NULL, NULL) == 1);
 	EXPECT(stm_get_parameter("compile_flags", &flags) == 1);
 	units();
+	kills();
 	list();
 	callbacks();
 	refusals();

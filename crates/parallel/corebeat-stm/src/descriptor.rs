@@ -10,7 +10,7 @@
 //!      |   acquire:  take the lock, log the old value         |
 //!      v                                                      |
 //!   commit: version = clock + 1; is every value that was read unchanged? no
-//!      | yes
+//!      | yes, or this thread is the sole writer (`clock`)
 //!      v
 //!   release the locks with the version
 //! ```
@@ -18,13 +18,16 @@
 //! A written value is in memory at once, behind the lock.
 //!
 //! `access` reads and writes, `conflict` handles locks that other transactions hold, `attempt`
-//! begins, commits, rolls back and restarts, and `current` gives a thread its descriptor.
+//! begins, commits, rolls back and restarts, `turn` decides when a thread becomes the sole writer,
+//! and `current` gives a thread its descriptor.
 
 mod access;
 mod attempt;
 mod conflict;
 mod current;
+mod turn;
 
+use crate::clock::Writer;
 use crate::counter::Cause;
 use crate::lock::{Lock, owner};
 use crate::place::Place;
@@ -36,6 +39,7 @@ use fastrand::Rng;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Instant;
+use turn::Turn;
 
 pub(crate) use attempt::Next;
 pub(crate) use current::Current;
@@ -89,7 +93,7 @@ pub(crate) struct Descriptor {
     /// transactions on words that requested it for this attempt.
     may_extend: bool,
     /// Whether the end of the transaction must do more than release locks: it wrote values with
-    /// destructors, or had conflicts.
+    /// destructors, had conflicts, failed before, or closed the gate, or a turn ends.
     needs_cleanup: bool,
     /// Depth of nested `or_else`.
     branches: u32,
@@ -97,8 +101,12 @@ pub(crate) struct Descriptor {
     writes: Vec<Write>,
     epoch: u64,
     slot: &'static Slot,
+    /// This thread in the clock.
+    writer: Writer,
     /// Version of the last commit.
     version: u64,
+    /// Decides when this thread claims to be the sole writer.
+    turn: Turn,
     /// Number of failed attempts of this transaction.
     failed: u32,
     /// Time at which the transaction stops waiting in `retry`.
@@ -128,7 +136,9 @@ impl Descriptor {
             writes: Vec::new(),
             epoch: slot.epoch(),
             slot,
+            writer: Writer::new(slot.number()),
             version: 0,
+            turn: Turn::new(slot),
             failed: 0,
             deadline: None,
             standing: Standing::default(),
@@ -155,6 +165,18 @@ impl Descriptor {
     #[cfg(not(loom))]
     pub(crate) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Whether another transaction requests that this attempt ends without success.
+    #[cfg(not(loom))]
+    pub(crate) fn is_killed(&self) -> bool {
+        self.slot.is_doomed(self.epoch)
+    }
+
+    /// Whether the transaction has closed the gate.
+    #[cfg(not(loom))]
+    pub(crate) fn withholds_commits(&self) -> bool {
+        self.mode == Mode::Exclusive
     }
 
     /// Whether the transaction cannot fail any more.

@@ -15,6 +15,10 @@ pub(crate) enum Fault {
     Undo,
     /// Transactions commit although the gate is closed.
     Gate,
+    /// A commit does not end the claim of the sole writer.
+    Sole,
+    /// The end of the claim of the sole writer does not advance the clock.
+    Share,
 }
 
 #[cfg(test)]

@@ -428,7 +428,7 @@ fn random_history_is_recorded_exactly() {
 #[test]
 fn planted_fault_makes_a_history_that_is_not_opaque() {
     use Fault::*;
-    for fault in [Validation, Time, Held, Version, Undo, Gate] {
+    for fault in [Validation, Time, Held, Version, Undo, Gate, Sole, Share] {
         let config = Config { cases: 5_000, max_shrink_iters: 0, ..Config::default() };
         assert!(
             check(2..4, &Suicide, Some(fault), config).is_err(),

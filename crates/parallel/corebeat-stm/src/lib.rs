@@ -82,6 +82,9 @@
 //!   once, and the old value in a log.
 //! - A commit does not advance the clock (TL2's GV5), so threads that work on different cells share
 //!   no written cache line.
+//! - A thread that commits much more often than all others becomes the sole writer: its commits
+//!   need not validate their reads, and it reads its own last commit without an advance of the
+//!   clock (`clock`, `descriptor::turn`).
 //! - A replaced value is freed when every attempt that may have read it is over (`retired`, on
 //!   [`corebeat_reclaim`]).
 //!
@@ -115,15 +118,18 @@
 //!
 //! 1. A commit with version *v* held all its locks while the clock was below *v*
 //!    (`commit_writes`; `loom_commit_is_visible_when_the_clock_reaches_its_version`).
-//! 2. The versions of a lock only increase, and memory that a lock covers changes only while the
-//!    lock is held (`lock`, `place`; `loom_value_under_a_free_lock_is_committed`).
+//! 2. Memory that a lock covers changes only while the lock is held, and then the lock gets a
+//!    version that is higher than the time of all attempts of other threads that have read the
+//!    memory (`lock`, `place`; `loom_value_under_a_free_lock_is_committed`).
 //! 3. Therefore, a transaction with time *t* reads, under a free lock, the value of the last commit
 //!    up to *t*: the locks of those commits were held and visible when the clock reached *t*. The
 //!    transaction reads no newer value (`random_history_is_opaque_with_each_manager`,
 //!    `loom_attempt_reads_all_of_a_commit_or_nothing`).
 //! 4. The values that a commit has read are unchanged when all its locks are held. The commit takes
 //!    effect at that moment (`random_history_is_opaque_with_each_manager`,
-//!    `loom_commits_that_read_from_each_other_have_an_order`).
+//!    `loom_commits_that_read_from_each_other_have_an_order`). For the sole writer, `clock` proves
+//!    this and invariant 3 (`loom_commit_of_the_sole_writer_has_an_order`,
+//!    `loom_sole_writer_reads_all_of_a_commit_or_nothing`).
 //! 5. A value is dropped once, when no attempt reads it (`retired`; `tests/small.rs` under Miri;
 //!    `loom_value_is_dropped_after_it_was_read`).
 //! 6. A commit to a cell wakes the transactions that wait for the cell in `retry` (`waiter`;
@@ -157,6 +163,7 @@
 //! | lock acquired (`lock`), clock loaded (`clock`) | SeqCst | clock advanced, lock loaded | (a) |
 //! | lock acquired, read locks loaded | SeqCst | the same of another transaction | (b) |
 //! | gate closed (`clock`), locks loaded | SeqCst | lock acquired, clock loaded | (c) |
+//! | sole writer ended (`clock`), locks loaded | SeqCst | lock acquired, clock loaded | (g) |
 //! | value (`place`) | Release | Acquire, then second load of the lock | (d) |
 //! | lock released | Release | SeqCst load | the value is visible with its version |
 //! | lock released, waiters counted (`waiter`) | Release, `light` | count, `heavy`, locks | (e) |
@@ -174,6 +181,8 @@
 //! - (d) A reader of an uncommitted value observes the held lock.
 //! - (e) At least one side observes the write of the other side.
 //! - (f) Nothing depends on when threads observe the value.
+//! - (g) Either the sole writer observes the end of its claim, or the commit that ended the claim
+//!   observes the locks of the sole writer.
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`]. SeqCst loads cost nothing
 //! extra on x86-64.

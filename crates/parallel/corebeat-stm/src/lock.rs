@@ -10,7 +10,7 @@
 //! ```
 //!
 //! So one comparison checks that the lock is free and its version old enough. The versions of a
-//! lock only increase.
+//! lock never decrease. The sole writer may repeat a version that is above the clock (`clock`).
 
 use crate::clock::load_latest;
 use crate::slot::Slot;
@@ -62,6 +62,14 @@ impl Lock {
         self.0.store(version, Ordering::Release);
         #[cfg(loom)]
         self.0.swap(version, Ordering::Release);
+    }
+
+    /// Writes to the memory of the lock, and leaves its content as it is.
+    #[cfg(not(loom))]
+    pub(crate) fn touch(&self) {
+        // Relaxed: the content does not change. Without the black box, the compiler replaces the
+        // access by a fence.
+        self.0.fetch_or(std::hint::black_box(0), Ordering::Relaxed);
     }
 
     /// Returns one of 64 bits, by a hash of the address (Fibonacci hashing).

@@ -5,7 +5,7 @@
 //! each fault that is named here must fail its model.
 
 use crate::contention::{self, Suicide};
-use crate::descriptor::leave;
+use crate::descriptor::{Current, leave};
 use crate::global::GLOBAL;
 use crate::lock::{self, Lock};
 use crate::place::Place;
@@ -111,6 +111,53 @@ fn loom_commits_that_read_from_each_other_have_an_order() {
     });
 }
 
+/// As above, and one of them is the sole writer, which does not validate its reads.
+#[test]
+fn loom_commit_of_the_sole_writer_has_an_order() {
+    check(2, || {
+        let cells = cells::<2>();
+        let own = cells.clone();
+        let other = spawn(move || {
+            atomically(|tx| {
+                let read = tx.read(&own[0])?;
+                tx.write(&own[1], 1)?;
+                Ok(read)
+            })
+        });
+        assert!(Current::take().get().claim());
+        let read = atomically(|tx| {
+            let read = tx.read(&cells[1])?;
+            tx.write(&cells[0], 1)?;
+            Ok(read)
+        });
+        assert_eq!(read + other.join().unwrap(), 1);
+    });
+}
+
+/// The sole writer reads its own last commit, whose version is from the future, and all of another
+/// commit or nothing.
+#[test]
+fn loom_sole_writer_reads_all_of_a_commit_or_nothing() {
+    check(2, || {
+        let cells = cells::<3>();
+        let own = cells.clone();
+        let other = spawn(move || {
+            atomically(|tx| {
+                tx.write(&own[0], 1)?;
+                tx.write(&own[1], 1)
+            });
+        });
+        assert!(Current::take().get().claim());
+        atomically(|tx| tx.write(&cells[2], 1));
+        atomically(|tx| {
+            let read = (tx.read(&cells[0])?, tx.read(&cells[2])?, tx.read(&cells[1])?);
+            assert_eq!((read.0, read.1), (read.2, 1));
+            tx.write(&cells[2], 2)
+        });
+        other.join().unwrap();
+    });
+}
+
 /// No transaction reads the writes of an aborted attempt.
 #[test]
 fn loom_undone_write_is_not_read() {
@@ -174,7 +221,30 @@ fn loom_retry_is_woken() {
     });
 }
 
-/// As above, without a transaction.
+/// As above, after a write that was undone, and by the sole writer: its next commit would have the
+/// version of its last one.
+#[test]
+fn loom_retry_after_a_write_is_woken_by_the_sole_writer() {
+    check(2, || {
+        let cells = cells::<2>();
+        let own = cells.clone();
+        assert!(Current::take().get().claim());
+        atomically(|tx| tx.write(&cells[1], 1));
+        let waiter = spawn(move || {
+            atomically(|tx| {
+                if tx.read(&own[0])? != 0 {
+                    return Ok(());
+                }
+                tx.write(&own[0], 2)?;
+                tx.retry()
+            });
+        });
+        atomically(|tx| tx.write(&cells[0], 1));
+        waiter.join().unwrap();
+    });
+}
+
+/// As `loom_retry_is_woken`, without a transaction.
 #[test]
 fn loom_waiter_is_woken() {
     check(3, || {

@@ -49,13 +49,15 @@ impl Reads {
         }
     }
 
-    /// Logs a read if the log has capacity for it. Returns whether the log had capacity.
+    /// Logs a read if the log has capacity for it, and does not have rows without `LOGS_ROWS`.
+    /// Returns whether the read is logged as required.
     #[inline(always)]
-    pub(crate) fn try_push(&mut self, lock: &Lock) -> bool {
+    pub(crate) fn try_push<const LOGS_ROWS: bool>(&mut self, lock: &Lock) -> bool {
         match self.logging {
             Logging::None => {}
             Logging::All => return push_within_capacity(&mut self.locks, lock.into()),
-            Logging::Rows => self.push_to_row(lock.into()),
+            Logging::Rows if LOGS_ROWS => self.push_to_row(lock.into()),
+            Logging::Rows => return false,
         }
         true
     }
@@ -175,16 +177,27 @@ fn row_of(first: NonNull<Lock>, last: NonNull<Lock>) -> (NonNull<Lock>, u32) {
 /// Pushes an item if the list has capacity for it. Returns whether the list had capacity. The
 /// inlined code of each read therefore contains no call of the allocator.
 #[inline(always)]
-pub(crate) fn push_within_capacity<T>(list: &mut Vec<T>, item: T) -> bool {
+fn push_within_capacity<T>(list: &mut Vec<T>, item: T) -> bool {
     let has_room = list.len() < list.capacity();
     if has_room {
-        // SAFETY: the list has capacity for one more item, and the item is initialized.
-        unsafe {
-            list.as_mut_ptr().add(list.len()).write(item);
-            list.set_len(list.len() + 1);
-        }
+        // SAFETY: the list has capacity for one more item.
+        unsafe { push_unchecked(list, item) };
     }
     has_room
+}
+
+/// Pushes an item without a check.
+///
+/// # Safety
+///
+/// The list has capacity for one more item.
+#[inline(always)]
+pub(crate) unsafe fn push_unchecked<T>(list: &mut Vec<T>, item: T) {
+    // SAFETY: the caller guarantees the capacity, and the item is initialized.
+    unsafe {
+        list.as_mut_ptr().add(list.len()).write(item);
+        list.set_len(list.len() + 1);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -6,6 +6,11 @@
 //! values. So the thread frees the values when every attempt that it observed is over. The proof,
 //! and the protocol's model, are those of [`corebeat_reclaim`]. A fence serves [`BATCH`] values,
 //! and no thread waits for another one.
+//!
+//! A thread that is the only one with transactions needs neither fence nor grace period: attempts
+//! of others are over, and a thread that begins to use transactions acquires its slot under the
+//! same lock, so its attempts do not find the values. It frees them soon, while they are in its
+//! caches.
 
 use crate::global::GLOBAL;
 use crate::slot::{Slot, Slots};
@@ -16,6 +21,9 @@ use std::mem;
 /// Number of values that are freed together.
 const BATCH: usize = if cfg!(any(loom, miri)) { 2 } else { 128 };
 
+/// The same, of a thread that was alone the last time.
+const BATCH_ALONE: usize = if cfg!(any(loom, miri)) { 2 } else { 8 };
+
 /// The retired values of a thread.
 #[derive(Default)]
 pub(crate) struct RetiredList {
@@ -25,6 +33,8 @@ pub(crate) struct RetiredList {
     waiting: Vec<Retired>,
     /// The attempts that were observed then and are not over yet.
     active: Vec<(&'static Slot, u64)>,
+    /// Whether this thread was the only one with transactions when it last freed values.
+    was_alone: bool,
 }
 
 impl RetiredList {
@@ -33,7 +43,7 @@ impl RetiredList {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.fresh.len() >= BATCH
+        self.fresh.len() >= if self.was_alone { BATCH_ALONE } else { BATCH }
     }
 
     fn is_grace_period_over(&mut self) -> bool {
@@ -44,11 +54,20 @@ impl RetiredList {
     /// Takes the values whose grace periods are over. The caller frees them outside of the thread's
     /// descriptor, because destructors are user code.
     pub(crate) fn take_free(&mut self) -> Vec<Retired> {
+        // Before the check: a thread that begins after it may abandon values that others still
+        // read.
+        GLOBAL.orphans.adopt(&mut self.fresh);
+        self.was_alone = Slots::has_one_user();
+        if self.was_alone {
+            self.active.clear();
+            let mut free = mem::take(&mut self.waiting);
+            free.append(&mut self.fresh);
+            return free;
+        }
         if !self.is_grace_period_over() {
             return Vec::new();
         }
         let mut free = mem::replace(&mut self.waiting, mem::take(&mut self.fresh));
-        GLOBAL.orphans.adopt(&mut self.waiting);
         if !self.waiting.is_empty() {
             asymmetric::heavy_fence();
             Slots::active(&mut self.active);

@@ -27,6 +27,8 @@ struct Owned {
     since: AtomicU64,
     is_waiting: AtomicBool,
     aborts: [AtomicU64; Cause::ALL.len()],
+    /// Commits that wrote, except those of the sole writer.
+    writes: AtomicU64,
     /// For traces: the call site of the transaction.
     site: AtomicU64,
 }
@@ -124,6 +126,13 @@ impl Slot {
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// Counts a commit that wrote.
+    #[inline(always)]
+    pub(crate) fn count_write(&self) {
+        let count = &self.owned.writes;
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     fn add_to(&self, counters: &mut Counters) {
         let attempts = self.owned.epoch.own() / 2;
         let mut aborts = 0;
@@ -169,6 +178,13 @@ impl Slots {
         GLOBAL.slots.lock().free.push(slot);
     }
 
+    /// Returns whether at most one thread has a slot. A thread that acquires one later observes
+    /// everything that happened before.
+    pub(crate) fn has_one_user() -> bool {
+        let slots = GLOBAL.slots.lock();
+        slots.all.len() - slots.free.len() <= 1
+    }
+
     /// Adds the slots of the threads that are in an attempt, and their epochs.
     pub(crate) fn active(into: &mut Vec<(&'static Slot, u64)>) {
         let slots = GLOBAL.slots.lock();
@@ -180,6 +196,13 @@ impl Slots {
                 into.push((unsafe { &*slot }, epoch));
             }
         }
+    }
+
+    /// Number of commits that `count_write` has counted for all threads except this one.
+    pub(crate) fn writes_of_others(own: &Slot) -> u64 {
+        let slots = GLOBAL.slots.lock();
+        let others = slots.all.iter().filter(|slot| slot.number != own.number);
+        others.map(|slot| slot.owned.writes.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn counters() -> Counters {

@@ -276,7 +276,7 @@ fn run<'env, R>(
         // reference.
         let result = f(unsafe { &mut *descriptor.cast::<Tx<'_, 'env>>() });
         if let Ok(result) = result
-            && attempt.0.get().commit()
+            && attempt.0.get().commit::<false>()
         {
             if deadline.is_some() {
                 attempt.0.get().set_deadline(None);

@@ -38,9 +38,35 @@ fn lock_of(word: *const usize) -> &'static Lock {
     &TABLE[(word.addr() >> STRIPE_BITS) % LOCKS]
 }
 
+/// Writes to each page of the locks, so that no later transaction waits for the system to supply
+/// it: 8 MiB of memory, in large pages if the system has them. The locks stay as they are. The
+/// system supplies all pages at once, on the NUMA node of the calling thread unless a policy states
+/// otherwise. Without this call, it supplies each page at its first use, on the node of that use.
+pub fn prepare() {
+    /// At most the size of the system's pages.
+    const PAGE: usize = 4096;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        let table = (&raw const TABLE).cast_mut();
+        let skipped = table.cast::<u8>().align_offset(PAGE);
+        let bytes = size_of_val(&TABLE).saturating_sub(skipped);
+        // The system serves the large pages within the range. If it has none, nothing is lost.
+        // SAFETY: the range begins at a page and is in the table, whose contents stay.
+        unsafe {
+            libc::madvise(table.wrapping_byte_add(skipped).cast(), bytes, libc::MADV_HUGEPAGE)
+        };
+    }
+    TABLE.iter().step_by(PAGE / size_of::<Lock>()).for_each(Lock::touch);
+}
+
+/// Advances the version clock by one, as a commit of another thread may do.
+pub fn advance() {
+    GLOBAL.clock.advance_to(time() + 1);
+}
+
 /// Returns the time of the version clock: values that are written from now on have newer versions.
 pub fn time() -> u64 {
-    GLOBAL.clock.now().time
+    GLOBAL.clock.now().time()
 }
 
 /// Transaction state of a thread. While a transaction is open, the thread must not begin another
@@ -111,7 +137,7 @@ impl Words {
     #[inline(always)]
     pub unsafe fn try_load(&mut self, word: *const usize) -> Option<usize> {
         // SAFETY: as in `load`.
-        let value = unsafe { self.get().try_read(lock_of(word), &*word.cast::<Place>())? };
+        let value = unsafe { self.get().try_read::<false>(lock_of(word), &*word.cast::<Place>())? };
         Some(value.expose_provenance())
     }
 
@@ -151,7 +177,7 @@ impl Words {
     pub unsafe fn try_store(&mut self, word: *mut usize, value: usize, mask: usize) -> bool {
         // SAFETY: as in `load`.
         let (descriptor, place) = unsafe { (self.get(), &*word.cast::<Place>()) };
-        let Some(old) = descriptor.try_acquire(lock_of(word), place) else { return false };
+        let Some(old) = descriptor.try_acquire::<true>(lock_of(word), place) else { return false };
         let value = old.expose_provenance() & !mask | value & mask;
         descriptor.write(place, ptr::with_exposed_provenance_mut(value), None);
         true
@@ -188,14 +214,21 @@ impl Words {
         let owner = self.descriptor.map(|descriptor| unsafe { descriptor.as_ref() }.owner());
         loop {
             let observed = lock.load();
-            let value = place.load();
             if owner == Some(observed) {
-                return (value.expose_provenance(), time());
+                return (place.load().expose_provenance(), time());
             }
             if observed > VERSION_MAX {
                 pause(u32::MAX);
-            } else if lock.is_unchanged(observed) {
+                continue;
+            }
+            if observed > time() {
+                // Before the loads of the lock and of the value: later writes have newer versions
+                // (`clock`, 3).
                 GLOBAL.clock.advance_to(observed);
+                continue;
+            }
+            let value = place.load();
+            if lock.is_unchanged(observed) {
                 return (value.expose_provenance(), observed);
             }
         }
@@ -235,7 +268,7 @@ impl Words {
             // SAFETY: a transaction is open; the caller guarantees the rest about the word.
             unsafe {
                 self.limit(version_max == u64::MAX, version_max);
-                if self.store(word, value, mask).is_ok() && self.commit(&mut Vec::new(), |_| {}) {
+                if self.store(word, value, mask).is_ok() && self.commit_with::<true>() {
                     return Ok(Current::take().get().version());
                 }
                 self.restart();
@@ -276,6 +309,21 @@ impl Words {
         unsafe { self.get().make_irrevocable() }
     }
 
+    /// Returns whether another transaction requests that this attempt ends without success. The
+    /// attempt then fails at its commit at the latest, unless it is irrevocable.
+    pub fn is_killed(&self) -> bool {
+        // SAFETY: as in `get`.
+        self.descriptor.is_some_and(|descriptor| unsafe { descriptor.as_ref() }.is_killed())
+    }
+
+    /// Returns whether no other transaction commits a write until this one ends, because this one
+    /// is irrevocable or has failed many times. In the latter case, [`abort`](Words::abort) and
+    /// [`restart`](Words::restart) let others commit.
+    pub fn withholds_commits(&self) -> bool {
+        // SAFETY: as in `get`.
+        self.descriptor.is_some_and(|descriptor| unsafe { descriptor.as_ref() }.withholds_commits())
+    }
+
     /// Returns whether an irrevocable transaction is open.
     pub fn is_irrevocable(&self) -> bool {
         // SAFETY: as in `get`.
@@ -283,18 +331,46 @@ impl Words {
     }
 
     /// Commits the transaction, if no word that it has read has changed. Returns `false` otherwise,
-    /// with the same consequences as an error of [`load`](Words::load). Calls `drop` for each
-    /// pointer in `freed` once no attempt can read its memory any more.
+    /// with the same consequences as an error of [`load`](Words::load), also if the attempt failed
+    /// before.
     ///
     /// # Safety
     ///
-    /// As for [`make_irrevocable`](Words::make_irrevocable). After the commit, no transaction finds
-    /// the pointers in `freed`, and any thread may call `drop` with them, once.
+    /// A transaction is open, and this thread has begun it.
     #[inline(always)]
-    pub unsafe fn commit(&mut self, freed: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) -> bool {
+    pub unsafe fn commit(&mut self) -> bool {
+        // SAFETY: the caller guarantees it.
+        unsafe { self.commit_with::<false>() }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`commit`](Words::commit).
+    #[inline(always)]
+    unsafe fn commit_with<const ADVANCES: bool>(&mut self) -> bool {
+        // SAFETY: the caller guarantees it.
+        let is_committed = unsafe { self.get() }.commit::<ADVANCES>();
+        if is_committed {
+            self.close();
+        }
+        is_committed
+    }
+
+    /// Commits as [`commit`](Words::commit) does. Calls `drop` for each pointer in `freed` once no
+    /// attempt can read its memory any more.
+    ///
+    /// # Safety
+    ///
+    /// As for [`commit`](Words::commit). After the commit, no transaction finds the pointers in
+    /// `freed`, and any thread may call `drop` with them, once.
+    pub unsafe fn commit_and_free(
+        &mut self,
+        freed: &mut Vec<*mut ()>,
+        drop: unsafe fn(*mut ()),
+    ) -> bool {
         // SAFETY: the caller guarantees it.
         let descriptor = unsafe { self.get() };
-        if !descriptor.commit() {
+        if !descriptor.commit::<false>() {
             return false;
         }
         if !freed.is_empty() {

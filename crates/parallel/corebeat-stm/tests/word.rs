@@ -2,11 +2,12 @@
 
 #![cfg(not(loom))]
 
-use corebeat_stm::{Abort, Cause, word::Words};
+use corebeat_stm::word::{Words, time};
+use corebeat_stm::{Abort, Cause};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, PoisonError};
 
 const WORDS: usize = 16;
 const BALANCE: usize = 100;
@@ -21,16 +22,12 @@ fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Res
     words.begin(only_reads);
     loop {
         // SAFETY: a transaction of this thread is open; nothing was freed.
-        if f(words).is_ok() && unsafe { words.commit(&mut Vec::new(), unreachable) } {
+        if f(words).is_ok() && unsafe { words.commit() } {
             return;
         }
         // SAFETY: as above; the words outlive the transaction.
         unsafe { words.restart() };
     }
-}
-
-unsafe fn unreachable(_: *mut ()) {
-    unreachable!("nothing was freed");
 }
 
 fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
@@ -41,6 +38,91 @@ fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
 fn store(words: &mut Words, word: &AtomicUsize, value: usize, mask: usize) -> Result<(), Abort> {
     // SAFETY: as above.
     unsafe { words.store(word.as_ptr(), value, mask) }
+}
+
+/// A thread that commits alone may give a word the same version several times, but none that any
+/// thread has obtained.
+#[test]
+fn versions_that_a_thread_has_obtained_increase_with_each_write() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let word = AtomicUsize::new(0);
+    let mut words = Words::new();
+    let mut newest = 0;
+    for round in 0..200 {
+        run(&mut words, false, |words| store(words, &word, round, usize::MAX));
+        if round % 3 == 0 {
+            // SAFETY: the word outlives the call, and other threads do not use it.
+            let (value, version) = unsafe { words.peek(word.as_ptr()) };
+            assert!(value == round && version > newest && version <= time(), "round {round}");
+            // SAFETY: as above; no transaction is open.
+            newest = unsafe { words.poke(word.as_ptr(), round, usize::MAX, version) }.unwrap();
+            assert!(newest > version && newest <= time(), "round {round}");
+        }
+    }
+}
+
+/// Reads the word, and increments it after the other thread has changed it between the two waits.
+/// Returns whether the first attempt failed, as it must.
+fn increment_late(words: &mut Words, word: &AtomicUsize, barrier: &Barrier) -> bool {
+    words.begin(false);
+    let seen = load(words, word).unwrap();
+    barrier.wait();
+    barrier.wait();
+    let is_stored = store(words, word, seen + 1, usize::MAX).is_ok();
+    // SAFETY: a transaction of this thread is open; the word outlives it.
+    let is_lost = is_stored && unsafe { words.commit() };
+    if !is_lost {
+        // SAFETY: as above.
+        unsafe { words.abandon() };
+        increment(words, word);
+    }
+    !is_lost
+}
+
+fn increment(words: &mut Words, word: &AtomicUsize) {
+    run(words, false, |words| {
+        let value = load(words, word)?;
+        store(words, word, value + 1, usize::MAX)
+    });
+}
+
+/// Two threads become the sole writer in turns, and each ends the claim of the other one. Each has
+/// an open transaction while the other one commits.
+#[test]
+fn alternating_sole_writers_lose_no_increment() {
+    const PHASES: usize = if cfg!(miri) { 2 } else { 40 };
+    /// A thread that commits alone is the sole writer after this number.
+    const COMMITS: usize = 250;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (total, barrier) = (AtomicUsize::new(0), Barrier::new(2));
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (total, barrier) = (&total, &barrier);
+            scope.spawn(move || {
+                let mut words = Words::new();
+                // Checked at the end, because the other thread would wait for this one for ever.
+                let (mut is_sole, mut is_refused) = (true, true);
+                for phase in 0..PHASES {
+                    if phase % 2 == number {
+                        barrier.wait();
+                        (0..COMMITS).for_each(|_| increment(&mut words, total));
+                        let before = time();
+                        (0..COMMITS).for_each(|_| increment(&mut words, total));
+                        is_sole &= time() == before;
+                        is_refused &= increment_late(&mut words, total, barrier);
+                    } else {
+                        is_refused &= increment_late(&mut words, total, barrier);
+                        barrier.wait();
+                    }
+                }
+                assert!(is_sole && is_refused, "sole: {is_sole}, refused: {is_refused}");
+            });
+        }
+    });
+    run(&mut Words::new(), true, |words| {
+        assert_eq!(load(words, &total)?, PHASES * (2 * COMMITS + 2));
+        Ok(())
+    });
 }
 
 #[test]
@@ -133,7 +215,9 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
             words.begin(false);
             store(&mut words, link, 0, usize::MAX).unwrap();
             // SAFETY: no transaction finds the block after that.
-            assert!(unsafe { words.commit(&mut vec![with_exposed_provenance_mut(block)], free) });
+            assert!(unsafe {
+                words.commit_and_free(&mut vec![with_exposed_provenance_mut(block)], free)
+            });
             corebeat_stm::reclaim();
         });
     });
@@ -143,7 +227,7 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
     // SAFETY: a transaction of this thread is open.
     unsafe {
         match read {
-            Ok(_) => assert!(reader.commit(&mut Vec::new(), free)),
+            Ok(_) => assert!(reader.commit()),
             Err(_) => assert_eq!(reader.abandon(), Cause::Snapshot),
         }
     }

@@ -76,8 +76,9 @@ enum {
 	STM_ABORT_OTHER = (1 << 6) | (0x0f << 8)        /* for example, a read-only one has written */
 };
 
-/* To be called once, before and after all other functions. stm_exit must be called outside
- * transactions, because it frees all pending memory. */
+/* To be called once, before and after all other functions. stm_init writes to the memory of the
+ * locks: 8 MiB, on the NUMA node of the caller unless a policy states otherwise. stm_exit must be
+ * called outside transactions, because it frees all pending memory. */
 void stm_init(void);
 void stm_exit(void);
 
@@ -117,6 +118,11 @@ int stm_active_tx(struct stm_tx *tx);
 int stm_aborted(void);
 int stm_aborted_tx(struct stm_tx *tx);
 
+/* Whether another transaction has killed the one in progress, by its priority ("karma", "greedy",
+ * mod_order). A killed transaction fails at its commit at the latest, unless it is irrevocable. */
+int stm_killed(void);
+int stm_killed_tx(struct stm_tx *tx);
+
 /* With 0: from now on the transaction cannot fail, and no other one commits a write. Returns 1, or
  * restarts the transaction. */
 int stm_set_irrevocable(int serial);
@@ -150,6 +156,8 @@ int stm_unit_store(volatile stm_word_t *addr, stm_word_t value, stm_word_t *time
 int stm_unit_store2(volatile stm_word_t *addr, stm_word_t value, stm_word_t mask,
 		    stm_word_t *timestamp);
 stm_word_t stm_get_clock(void);
+/* Advances the clock by one: transactions in progress stay valid. */
+void stm_inc_clock(void);
 /* In a running transaction: fails it if it accesses data newer than *timestamp (NULL: no limit),
  * and with `enable` 0 also data newer than its begin. A restart resets both. */
 void stm_set_extension(int enable, stm_word_t *timestamp);

@@ -167,9 +167,11 @@ fn threads_that_end_leave_their_groups() {
 }
 
 #[test]
-fn library_stays_loaded_for_threads_that_end_later() {
+fn library_can_be_loaded_late_and_stays_loaded_for_threads_that_end_later() {
     let dynamic = run(Command::new("readelf").arg("-d").arg(library().join("libcorebeat.so")));
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    // A running program can load it, however large its thread-local data is.
+    assert!(!dynamic.contains("STATIC_TLS"), "{dynamic}");
 }
 
 #[test]
@@ -199,6 +201,7 @@ fn modules_and_unit_loads_in_c_agree_with_their_headers() {
         }
         let program = compile(folder.path(), compiler, "../tests/module.c", &["-pthread"]);
         assert_eq!(run(&mut Command::new(&program)), "the headers are correct\n", "{compiler}");
+        assert_eq!(run(Command::new(&program).arg("order")), "in order\n", "{compiler}");
         let output = run(Command::new(&program).arg("print"));
         let words: Vec<&str> =
             output.lines().map(|line| line.trim_matches(['=', '>', ' ', '(', ')'])).collect();
@@ -252,6 +255,7 @@ fn functions_in_the_headers_of_transactions_are_exported() {
         "mod_cb.h",
         "mod_log.h",
         "mod_mem.h",
+        "mod_order.h",
         "mod_print.h",
         "mod_stats.h",
         "wrappers.h",

@@ -1,13 +1,12 @@
 //! Reads and writes of an attempt.
 
 use super::{Abort, Descriptor, Fate, Mode, Write};
-use crate::clock::Now;
 use crate::counter::Cause;
 use crate::fault::{Fault, is_planted};
 use crate::global::GLOBAL;
 use crate::lock::{Lock, VERSION_MAX, holder};
 use crate::place::Place;
-use crate::reads::push_within_capacity;
+use crate::reads::push_unchecked;
 use corebeat_reclaim::Retired;
 use std::ptr::NonNull;
 
@@ -20,20 +19,28 @@ impl Descriptor {
     /// `place`.
     #[inline(always)]
     pub(crate) unsafe fn read(&mut self, lock: &Lock, place: &Place) -> Result<*mut (), Abort> {
-        if let Some(value) = self.try_read(lock, place) {
+        if let Some(value) = self.try_read::<true>(lock, place) {
             return Ok(value);
         }
         // SAFETY: the caller guarantees the same.
         unsafe { self.read_slow(lock, place) }
     }
 
-    /// Reads as `read` does, if there is no conflict.
+    /// Reads as `read` does, if there is no conflict. Without `LOGS_ROWS`, only if the trace
+    /// requires no log.
     #[inline(always)]
-    pub(crate) fn try_read(&mut self, lock: &Lock, place: &Place) -> Option<*mut ()> {
+    pub(crate) fn try_read<const LOGS_ROWS: bool>(
+        &mut self,
+        lock: &Lock,
+        place: &Place,
+    ) -> Option<*mut ()> {
         let observed = lock.load();
         let value = place.load();
-        let is_read =
-            observed <= self.time && lock.is_unchanged(observed) && self.reads.try_push(lock);
+        let is_read = if observed <= self.time {
+            lock.is_unchanged(observed) && self.reads.try_push::<LOGS_ROWS>(lock)
+        } else {
+            observed == self.owner
+        };
         is_read.then_some(value)
     }
 
@@ -69,29 +76,42 @@ impl Descriptor {
         place: &Place,
         always_log: bool,
     ) -> Result<*mut (), Abort> {
-        if let Some(old) = self.try_acquire(lock, place) {
+        if let Some(old) = self.try_acquire::<false>(lock, place) {
             return Ok(old);
         }
         // SAFETY: the caller guarantees the same.
         unsafe { self.acquire_slow(lock, place, always_log) }
     }
 
-    /// Acquires as `acquire` does, if no transaction holds the lock.
+    /// Acquires as `acquire` does, if no transaction holds the lock. With `ALWAYS_LOGS`, also if
+    /// this attempt holds it.
     #[inline(always)]
-    pub(crate) fn try_acquire(&mut self, lock: &Lock, place: &Place) -> Option<*mut ()> {
-        let observed = lock.load();
-        let has_room = self.writes.len() < self.writes.capacity();
-        if observed <= self.time
-            && self.mode == Mode::Full
-            && has_room
-            && lock.try_acquire(observed, self.owner)
-        {
-            let old = place.load_owned();
-            let write = Write { place: place.into(), old, drop: None, lock: Some(lock.into()) };
-            push_within_capacity(&mut self.writes, write);
-            return Some(old);
+    pub(crate) fn try_acquire<const ALWAYS_LOGS: bool>(
+        &mut self,
+        lock: &Lock,
+        place: &Place,
+    ) -> Option<*mut ()> {
+        if self.writes.len() == self.writes.capacity() {
+            return None;
         }
-        None
+        let observed = lock.load();
+        let lock = if observed <= self.time {
+            if self.mode != Mode::Full || !lock.try_acquire(observed, self.owner) {
+                return None;
+            }
+            Some(lock.into())
+        } else {
+            if !ALWAYS_LOGS || observed != self.owner {
+                return None;
+            }
+            None
+        };
+        let old = place.load_owned();
+        // SAFETY: the list has room, as checked above.
+        unsafe {
+            push_unchecked(&mut self.writes, Write { place: place.into(), old, drop: None, lock })
+        };
+        Some(old)
     }
 
     #[inline(always)]
@@ -173,7 +193,7 @@ impl Descriptor {
             self.recorder.blame(lock, None);
             return Err(self.fail(cause));
         }
-        let Now { time, .. } = GLOBAL.clock.now();
+        let time = self.newest();
         if !self.is_valid() {
             self.blame_changed();
             return Err(self.fail(Cause::Extension));

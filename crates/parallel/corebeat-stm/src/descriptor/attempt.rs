@@ -1,7 +1,6 @@
 //! Begin, commit, rollback and restart of attempts.
 
 use super::{Abort, Descriptor, Fate, Mode, Write};
-use crate::clock::Now;
 use crate::counter::Cause;
 use crate::fault::{Fault, is_planted};
 use crate::global::GLOBAL;
@@ -39,12 +38,13 @@ impl Descriptor {
     #[inline(always)]
     pub(crate) fn start(&mut self, mode: Mode) {
         self.mode = mode;
-        if mode == Mode::Snapshot && self.version > GLOBAL.clock.now().time {
+        self.begin();
+        if mode == Mode::Snapshot && self.version > self.time {
             // The thread's own last commit has a version from the future, which would fail the
             // snapshot.
             GLOBAL.clock.advance_to(self.version);
+            self.time = self.newest();
         }
-        self.begin();
     }
 
     #[inline(always)]
@@ -58,8 +58,15 @@ impl Descriptor {
         self.fate = Fate::Open;
         self.branches = 0;
         self.may_extend = true;
-        self.time =
-            if self.mode == Mode::Exclusive { VERSION_MAX } else { GLOBAL.clock.now().time };
+        self.time = if self.mode == Mode::Exclusive { VERSION_MAX } else { self.newest() };
+    }
+
+    /// Returns the newest version that an attempt may read which begins now.
+    #[inline(always)]
+    pub(super) fn newest(&self) -> u64 {
+        let now = GLOBAL.clock.now();
+        // Part 2 of the proof in `clock`.
+        if now.is_sole(self.writer) { self.version.max(now.time()) } else { now.time() }
     }
 
     #[inline(always)]
@@ -87,6 +94,7 @@ impl Descriptor {
                 return Err(self.fail(Cause::Validation));
             }
             self.mode = Mode::Exclusive;
+            self.needs_cleanup = true;
             if !trace::is_on() || !self.recorder.is_full() {
                 self.reads.set_logging(Logging::None);
             }
@@ -97,13 +105,15 @@ impl Descriptor {
     }
 
     /// Commits after the closure has succeeded. Returns whether the transaction has taken effect;
-    /// if not, `restart` must follow: also if the closure has ignored an error.
+    /// if not, `restart` must follow: also if the closure has ignored an error. With `ADVANCES`,
+    /// the clock reaches the version before others can write: then no later commit has the same
+    /// one (`clock`, 3).
     #[inline(always)]
-    pub(crate) fn commit(&mut self) -> bool {
+    pub(crate) fn commit<const ADVANCES: bool>(&mut self) -> bool {
         // Without writes: the values that were read existed together at one moment not before the
         // begin.
         let is_committed =
-            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes());
+            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes::<ADVANCES>());
         if is_committed {
             self.finish();
         }
@@ -111,26 +121,36 @@ impl Descriptor {
     }
 
     #[inline(always)]
-    fn commit_writes(&mut self) -> bool {
+    fn commit_writes<const ADVANCES: bool>(&mut self) -> bool {
         // After all locks were acquired: see the proof on the front page of the crate.
-        let Now { time, is_closed } = GLOBAL.clock.now();
+        let mut now = GLOBAL.clock.now();
         if self.mode == Mode::Full {
-            if is_closed && !is_planted(Fault::Gate) {
-                self.fate = Fate::Failed(Cause::Gate);
-                return false;
-            }
             if self.slot.is_doomed(self.epoch) {
                 self.recorder.blame_killer(self.slot);
                 self.fate = Fate::Failed(Cause::Killed);
                 return false;
             }
-            if !self.is_valid() {
-                self.blame_changed();
-                self.fate = Fate::Failed(Cause::Validation);
-                return false;
+            // Part 1 of the proof in `clock`: no value that was read has changed.
+            if !now.is_sole(self.writer) {
+                if now.has_sole() && !is_planted(Fault::Sole) {
+                    now = GLOBAL.clock.share();
+                }
+                if now.is_closed() && !is_planted(Fault::Gate) {
+                    self.fate = Fate::Failed(Cause::Gate);
+                    return false;
+                }
+                if !self.is_valid() {
+                    self.blame_changed();
+                    self.fate = Fate::Failed(Cause::Validation);
+                    return false;
+                }
+                self.count_write();
             }
         }
-        self.version = if is_planted(Fault::Version) { time } else { time + 1 };
+        self.version = now.time() + u64::from(!is_planted(Fault::Version));
+        if ADVANCES {
+            GLOBAL.clock.advance_to(self.version);
+        }
         self.release_locks();
         wake(|| filter_bits(&self.writes));
         true
@@ -153,7 +173,7 @@ impl Descriptor {
             self.record_commit();
         }
         self.reads.clear();
-        if self.needs_cleanup || self.failed != 0 || self.mode == Mode::Exclusive {
+        if self.needs_cleanup {
             self.finish_slow();
         } else {
             self.writes.clear();
@@ -205,7 +225,12 @@ impl Descriptor {
         if !self.writes.is_empty() {
             // As a commit of the old values: a transaction that has read an uncommitted value must
             // find the lock changed.
-            self.version = GLOBAL.clock.now().time + 1;
+            self.version = GLOBAL.clock.now().time() + 1;
+            if cause == Cause::Retry {
+                // `begin_wait` compares this version. Before the release: no later commit has the
+                // same one, also of the sole writer (`clock`, 3).
+                GLOBAL.clock.advance_to(self.version);
+            }
             self.release_locks();
         }
         if trace::is_on() && self.recorder.is_current() {
@@ -272,13 +297,14 @@ impl Descriptor {
             Cause::Snapshot => self.mode = Mode::Full,
             _ => {
                 self.failed += 1;
+                self.needs_cleanup = true;
                 if self.mode != Mode::Exclusive && self.failed >= FAILED_MAX {
                     while !GLOBAL.clock.close_gate() {
                         pause(u32::MAX);
                     }
                     self.mode = Mode::Exclusive;
                 } else if cause == Cause::Gate {
-                    while GLOBAL.clock.now().is_closed {
+                    while GLOBAL.clock.now().is_closed() {
                         pause(u32::MAX);
                     }
                 } else {

@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn snapshot_that_fails_repeatedly_closes_the_gate_and_succeeds() {
         let _exclusive = exclusive();
-        let cell = held(&Suicide, |_, _| GLOBAL.clock.now().is_closed);
+        let cell = held(&Suicide, |_, _| GLOBAL.clock.now().is_closed());
         assert_eq!(snapshot(|tx| tx.read(cell)), 7);
-        assert!(!GLOBAL.clock.now().is_closed);
+        assert!(!GLOBAL.clock.now().is_closed());
     }
 
     #[test]

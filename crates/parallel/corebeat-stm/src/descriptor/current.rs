@@ -132,6 +132,7 @@ impl Current {
 
     #[cold]
     fn clean_up(mut self) {
+        self.get().end_turn();
         if self.get().retired.is_full() {
             self.reclaim();
         }
