@@ -1,11 +1,13 @@
-//! Whether this host can load the scheduler.
+//! Whether this host can load the scheduler and the table.
 
 use crate::Error;
 use std::fs;
 use std::path::Path;
 
-/// Bit of `CAP_SYS_ADMIN` in a set of capabilities.
+/// Bits of capabilities in a set of them.
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
 /// Name of the first PID namespace (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// Folder of sched_ext.
@@ -21,20 +23,49 @@ pub fn check() -> Result<(), Error> {
     }
     let state = fs::read_to_string(Path::new(SCHED_EXT).join("state"));
     let Ok(state) = state else { return Err(Error::NoSchedExt) };
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Error::NoTypes);
-    }
-    if !fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE)) {
-        return Err(Error::Namespace);
-    }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !has_capability(&status, CAP_SYS_ADMIN) {
+    check_kernel()?;
+    if !has_capability(&own_status(), CAP_SYS_ADMIN) {
         return Err(Error::Denied);
     }
     match state.trim() {
         "disabled" => Ok(()),
         _ => Err(Error::Busy(loaded().unwrap_or_else(|| "of another program".into()))),
     }
+}
+
+/// Checks whether threads can be counted in the kernel, as far as that shows without loading the
+/// programs.
+///
+/// # Errors
+/// The first reason why they cannot.
+pub fn check_table() -> Result<(), Error> {
+    if !cfg!(feature = "bpf") {
+        return Err(Error::NotBuilt);
+    }
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Error::Processor);
+    }
+    check_kernel()?;
+    let status = own_status();
+    match [CAP_BPF, CAP_PERFMON].iter().all(|&bit| has_capability(&status, bit)) {
+        true => Ok(()),
+        false => Err(Error::TracingDenied),
+    }
+}
+
+/// Checks that the kernel describes its types, and uses the numbers of this process for threads.
+fn check_kernel() -> Result<(), Error> {
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(Error::NoTypes);
+    }
+    match fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE)) {
+        true => Ok(()),
+        false => Err(Error::Namespace),
+    }
+}
+
+fn own_status() -> String {
+    fs::read_to_string("/proc/self/status").unwrap_or_default()
 }
 
 /// Returns the name of the scheduler that is loaded, if the kernel reports one.

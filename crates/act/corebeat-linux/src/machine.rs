@@ -16,7 +16,7 @@ use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
     Action, Coscheduler, CpuId, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored,
-    Scheduler, Snapshot, TeamSample, ThreadId, ThreadSample, Topology, Turns,
+    Scheduler, Snapshot, TeamSample, ThreadId, ThreadSample, ThreadTable, Topology, Turns,
 };
 pub use sensors::LOCKS_SAMPLED;
 use sensors::Sensors;
@@ -109,8 +109,13 @@ impl LinuxMachine {
         let mut notes = Vec::new();
         let counting = options.counters.then(|| Counting::probe().ok()).flatten();
         let descriptors_max = file::descriptors_max();
-        let mut reader =
-            Reader { buffer: Buffer::new(), counting, descriptors_left: descriptors_max };
+        let mut reader = Reader {
+            buffer: Buffer::new(),
+            counting,
+            descriptors_left: descriptors_max,
+            table: None,
+            is_table_full: false,
+        };
         // Without kept descriptors: the limit may be low.
         let mut own = Process::open(std::process::id() as i32, false)?;
         own.count_from_now(&mut reader.buffer);
@@ -167,6 +172,12 @@ impl LinuxMachine {
     /// options request counters and single threads cannot be counted.
     pub fn count_host(&mut self) {
         self.notes.extend(self.sensors.count_host(self.host_cpus.iter()));
+    }
+
+    /// Sets a table in which the kernel counts threads. Threads that are watched from now on are
+    /// read from the table instead of files, as far as it has rows.
+    pub fn set_table(&mut self, table: Box<dyn ThreadTable>) {
+        self.reader.table = Some(table);
     }
 
     /// Sets a scheduler in the kernel, to which [`admit`](Self::admit) moves programs. The machine
@@ -308,6 +319,12 @@ impl LinuxMachine {
                  small: increase it with 'ulimit -n'"
             )
         }));
+        if self.reader.is_table_full {
+            notes.push(
+                "the table of the kernel was full: the files in /proc were read for some threads"
+                    .into(),
+            );
+        }
         notes.extend(self.sensors.notes());
         notes.extend(self.actuators.notes());
         notes
@@ -437,6 +454,10 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
+        let (counted, threads): (Vec<&mut Thread>, Vec<&mut Thread>) =
+            threads.partition(|t| t.is_counted());
+        counted.into_iter().for_each(Thread::sample_row);
+        let threads = threads.into_iter();
         let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
             threads.partition(|t| t.is_quiet());
         let mut left = SAMPLE_THREADS_MAX;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::history::{History, Point};
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
-use corebeat_kernel::KernelScheduler;
+use corebeat_kernel::{KernelScheduler, KernelTable};
 use corebeat_linux::{
     Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, SpinFunction,
     TeamChannel, Usage, answers, restore_all, state_dir, throttled_s, topology, waited_s,
@@ -65,8 +65,10 @@ pub struct RunOptions {
     pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
-    /// Load the scheduler into the kernel, and move the programs to it.
+    /// Load the scheduler into the kernel, and move the programs to it; includes `tables`.
     pub kernel: bool,
+    /// Let the kernel count the threads, instead of reading their files, if that is permitted.
+    pub tables: bool,
     /// Record the programs over time, for [`Report::series`].
     pub history: bool,
     /// Lines about the running programs.
@@ -101,6 +103,7 @@ impl Default for RunOptions {
             overrides: false,
             class: true,
             kernel: false,
+            tables: false,
             history: false,
             interval: None,
             memory: None,
@@ -372,6 +375,12 @@ fn hold(
     if options.kernel {
         let scheduler = KernelScheduler::load().map_err(Error::failed)?;
         supervisor.machine().set_scheduler(Box::new(scheduler));
+    }
+    if options.kernel || options.tables {
+        match KernelTable::load() {
+            Ok(table) => supervisor.machine().set_table(Box::new(table)),
+            Err(why) => notes.push(format!("threads are read from /proc: {why}")),
+        }
     }
     // From here on, a signal must not end this process before its files are removed.
     supervisor.take_signals()?;

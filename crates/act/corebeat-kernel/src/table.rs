@@ -1,0 +1,141 @@
+//! Counts of threads, which two tracepoints of the kernel keep in a table (`bpf/table.bpf.c`).
+
+mod row;
+
+use crate::{Error, availability, object};
+use corebeat_machine::{BlockedCause, ThreadCounts, ThreadRow, ThreadTable};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
+use row::Rows;
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The compiled programs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/table.bpf.o"));
+
+/// Number of threads that the table counts: 2 MiB of rows.
+const THREADS_MAX: u32 = 16_384;
+
+/// A table in the kernel that counts what threads do: run, wait for a CPU, block, switch and move.
+/// Nothing counts after the table and its rows are dropped, or after a `kill -9` of this process.
+///
+/// Only threads that were added are counted. A full table refuses further threads.
+#[derive(Debug)]
+pub struct KernelTable(Arc<Table>);
+
+struct Table {
+    rows: Rows,
+    /// The place of each thread.
+    places: MapHandle,
+    /// Places without threads. The one that became free first is used first: a program that still
+    /// writes to it has ended by then.
+    free: Mutex<VecDeque<u32>>,
+    /// The kernel runs the programs as long as these are open.
+    _links: Mutex<Vec<Link>>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+impl KernelTable {
+    /// Loads the table, for at most 16,384 threads.
+    ///
+    /// # Errors
+    /// Those of [`check_table`](crate::check_table), and [`Error::LoadTable`] if the kernel refuses
+    /// the programs: before Linux 5.18, or without `CONFIG_DEBUG_INFO_BTF`.
+    pub fn load() -> Result<KernelTable, Error> {
+        KernelTable::with_rows(THREADS_MAX)
+    }
+
+    /// As [`load`](Self::load), for a number of threads.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn with_rows(threads: u32) -> Result<KernelTable, Error> {
+        availability::check_table()?;
+        object::explained(|| Table::attach(threads), Error::LoadTable)
+            .map(|table| KernelTable(Arc::new(table)))
+    }
+}
+
+impl Table {
+    fn attach(threads: u32) -> libbpf_rs::Result<Table> {
+        let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in object.maps_mut() {
+            if map.name() == OsStr::new("rows") || map.name() == OsStr::new("places") {
+                map.set_max_entries(threads)?;
+            }
+        }
+        let object = object.load()?;
+        let handle = |name: &str| {
+            let map = object.maps().find(|map| map.name() == OsStr::new(name));
+            MapHandle::try_from(&map.ok_or_else(|| object::missing(name))?)
+        };
+        let (rows, places) = (Rows::map(&handle("rows")?, threads)?, handle("places")?);
+        let links: Vec<Link> =
+            object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
+        Ok(Table {
+            rows,
+            places,
+            free: Mutex::new((0..threads).collect()),
+            _links: Mutex::new(links),
+        })
+    }
+
+    /// Returns the place of a thread.
+    fn place(&self, tid: u32) -> Option<u32> {
+        let bytes = self.places.lookup(&tid.to_ne_bytes(), MapFlags::ANY).ok()??;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    fn free(&self, place: u32) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+    }
+}
+
+impl ThreadTable for KernelTable {
+    fn add(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
+        let tid = u32::try_from(tid).ok()?;
+        let table = &self.0;
+        let place = table.free.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        table.rows.clear(place);
+        let (key, value) = (tid.to_ne_bytes(), place.to_ne_bytes());
+        if table.places.update(&key, &value, MapFlags::ANY).is_err() {
+            table.free(place);
+            return None;
+        }
+        Some(Box::new(Row { table: table.clone(), tid, place }))
+    }
+}
+
+/// The row of a thread. Dropping it ends the counting of the thread.
+#[derive(Debug)]
+struct Row {
+    table: Arc<Table>,
+    tid: u32,
+    place: u32,
+}
+
+impl ThreadRow for Row {
+    fn read(&self, now_ns: u64) -> Option<ThreadCounts> {
+        self.table.rows.read(self.place, now_ns)
+    }
+
+    fn is_blocked(&self, cause: BlockedCause) -> bool {
+        self.table.rows.begin_blocked(self.place, cause)
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        // The kernel removes a thread that ends. A later thread with its number has another place.
+        if self.table.place(self.tid) == Some(self.place) {
+            // The error is ignored: the thread has ended meanwhile.
+            let _ = self.table.places.delete(&self.tid.to_ne_bytes());
+        }
+        self.table.free(self.place);
+    }
+}
