@@ -454,10 +454,8 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
-        let (counted, threads): (Vec<&mut Thread>, Vec<&mut Thread>) =
-            threads.partition(|t| t.is_counted());
-        counted.into_iter().for_each(Thread::sample_row);
-        let threads = threads.into_iter();
+        // The state of a thread that the kernel counts needs no samples.
+        let threads = threads.filter(|t| !t.is_counted() || t.is_quiet());
         let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
             threads.partition(|t| t.is_quiet());
         let mut left = SAMPLE_THREADS_MAX;

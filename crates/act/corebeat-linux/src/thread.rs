@@ -159,21 +159,20 @@ impl Thread {
         self.wait_samples
     }
 
-    /// Returns whether the kernel counts the thread: then samples of its state are superfluous.
+    /// Returns whether the kernel counts the thread. A sample then only detects whether a quiet
+    /// thread runs again.
     pub(crate) fn is_counted(&self) -> bool {
         self.row.as_ref().is_some_and(Row::is_in_use)
     }
 
-    /// Detects whether a [counted](Self::is_counted) thread that was quiet runs again.
-    pub(crate) fn sample_row(&mut self) {
-        let counted = self.row.as_ref().and_then(|row| row.counted(now_ns()));
-        if counted.is_some_and(|counted| !counted.is_quiet()) {
-            self.quiet_spans = 0;
-        }
-    }
-
     /// Takes a cheap sample between two observations: where the thread sleeps, if it does.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
+        if let Some(counted) = self.row.as_ref().and_then(|row| row.counted(now_ns())) {
+            if !counted.is_quiet() {
+                self.quiet_spans = 0;
+            }
+            return;
+        }
         let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
         if sched != self.base_sched {
             self.quiet_spans = 0;
