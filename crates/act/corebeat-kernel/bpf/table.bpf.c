@@ -6,8 +6,8 @@
  *   sched_migrate_task    counts the move
  *
  * The kernel runs the first two for one thread one after the other (it holds the lock of the run
- * queue), so a row has one writer at a time. The programs see every switch of the host, and look up
- * two numbers for each; they change nothing of threads that user space has not added.
+ * queue), so a row has one writer at a time. The programs run at every switch of the host, and do
+ * nothing for threads that user space has not added.
  */
 #include "kernel.h"
 #include <bpf/bpf_tracing.h>
@@ -84,11 +84,22 @@ struct {
 	__type(value, u32);
 } places SEC(".maps");
 
+/* A bit for the last 16 bits of each number in `places`: other threads need no search. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u64);
+} marks SEC(".maps");
+
 static __always_inline struct row *row_of(u32 tid)
 {
-	/* No thread but those of the idle CPUs has the number 0. */
-	u32 *place = tid ? bpf_map_lookup_elem(&places, &tid) : 0;
+	u32 at = tid / 64 % 1024, *place;
+	u64 *bits = bpf_map_lookup_elem(&marks, &at);
 
+	if (!bits || !(*bits >> tid % 64 & 1))
+		return 0;
+	place = bpf_map_lookup_elem(&places, &tid);
 	return place ? bpf_map_lookup_elem(&rows, place) : 0;
 }
 

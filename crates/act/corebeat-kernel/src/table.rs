@@ -8,7 +8,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
 use row::Rows;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The compiled programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/table.bpf.o"));
@@ -27,12 +27,25 @@ struct Table {
     rows: Rows,
     /// The place of each thread.
     places: MapHandle,
-    /// Places without threads. The one that became free first is used first: a program that still
-    /// writes to it has ended by then.
-    free: Mutex<VecDeque<u32>>,
+    marks: MapHandle,
+    threads: Mutex<Threads>,
     /// The kernel runs the programs as long as these are open.
     _links: Mutex<Vec<Link>>,
 }
+
+/// The threads in the table, for user space.
+struct Threads {
+    /// Places without threads. The one that became free first is used first: a program that still
+    /// writes to it has ended by then.
+    free: VecDeque<u32>,
+    /// How many threads have each mark.
+    marked: Vec<u32>,
+}
+
+/// Number of marks: a thread has that of the last bits of its number.
+const MARKS: usize = 1 << 16;
+/// Number of marks in a row of the table `marks`.
+const MARKS_IN_ROW: usize = 64;
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,12 +88,14 @@ impl Table {
             MapHandle::try_from(&map.ok_or_else(|| object::missing(name))?)
         };
         let (rows, places) = (Rows::map(&handle("rows")?, threads)?, handle("places")?);
+        let marks = handle("marks")?;
         let links: Vec<Link> =
             object.progs_mut().map(|program| program.attach()).collect::<Result<_, _>>()?;
         Ok(Table {
             rows,
             places,
-            free: Mutex::new((0..threads).collect()),
+            marks,
+            threads: Mutex::new(Threads { free: (0..threads).collect(), marked: vec![0; MARKS] }),
             _links: Mutex::new(links),
         })
     }
@@ -91,8 +106,39 @@ impl Table {
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
     }
 
-    fn free(&self, place: u32) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a free place for a thread, and marks its number.
+    fn take(&self, tid: u32) -> Option<u32> {
+        let mut threads = self.threads();
+        let place = threads.free.pop_front()?;
+        threads.marked[tid as usize % MARKS] += 1;
+        if self.write_marks(&threads, tid).is_err() {
+            threads.marked[tid as usize % MARKS] -= 1;
+            threads.free.push_front(place);
+            return None;
+        }
+        Some(place)
+    }
+
+    /// Frees the place of a thread that the kernel does not find any more.
+    fn free(&self, tid: u32, place: u32) {
+        let mut threads = self.threads();
+        threads.marked[tid as usize % MARKS] -= 1;
+        // The error is ignored: a superfluous mark only costs time.
+        let _ = self.write_marks(&threads, tid);
+        threads.free.push_back(place);
+    }
+
+    /// Writes the row of marks that includes the mark of a thread.
+    fn write_marks(&self, threads: &Threads, tid: u32) -> libbpf_rs::Result<()> {
+        let row = tid as usize % MARKS / MARKS_IN_ROW;
+        let marked = threads.marked.iter().skip(row * MARKS_IN_ROW).take(MARKS_IN_ROW);
+        let bits =
+            marked.enumerate().fold(0u64, |bits, (at, &count)| bits | u64::from(count > 0) << at);
+        self.marks.update(&(row as u32).to_ne_bytes(), &bits.to_ne_bytes(), MapFlags::ANY)
     }
 }
 
@@ -100,11 +146,11 @@ impl ThreadTable for KernelTable {
     fn add(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
         let tid = u32::try_from(tid).ok()?;
         let table = &self.0;
-        let place = table.free.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        let place = table.take(tid)?;
         table.rows.clear(place);
         let (key, value) = (tid.to_ne_bytes(), place.to_ne_bytes());
         if table.places.update(&key, &value, MapFlags::ANY).is_err() {
-            table.free(place);
+            table.free(tid, place);
             return None;
         }
         Some(Box::new(Row { table: table.clone(), tid, place }))
@@ -136,6 +182,6 @@ impl Drop for Row {
             // The error is ignored: the thread has ended meanwhile.
             let _ = self.table.places.delete(&self.tid.to_ne_bytes());
         }
-        self.table.free(self.place);
+        self.table.free(self.tid, self.place);
     }
 }
