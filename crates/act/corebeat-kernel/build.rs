@@ -1,5 +1,5 @@
-//! Compiles the programs for the kernel (with the feature `bpf`), and the decisions of the scheduler
-//! for the tests.
+//! Compiles the programs for the kernel (with the feature `bpf`), and the decisions of the
+//! scheduler for the tests.
 
 use std::env;
 use std::path::Path;

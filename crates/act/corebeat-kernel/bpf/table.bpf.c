@@ -49,7 +49,7 @@ enum {
 #define CONTENDED 2
 #define CONTENDED_GOMP -1
 
-/* What a thread does. src/table/row.rs has the same layout. */
+/* The counts of a thread. src/table/row.rs has the same layout. */
 struct row {
 	/* Odd while a program changes the row. */
 	u32 sequence;

@@ -78,7 +78,6 @@
 //!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
 //!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
-//!
 //! 7. The times of a counted thread add up to the time since it was added
 //!    (`times_add_up_to_the_time_since_the_thread_was_added`), and its switches are those of the
 //!    kernel (`switches_are_those_of_the_kernel`).
@@ -86,10 +85,12 @@
 //!    (`full_table_refuses_threads_until_one_is_dropped`). The row of a thread that has ended does
 //!    not change (`counts_end_with_the_thread`).
 //!
-//! | place | ordering | pairs with |
+//! Orderings of the table (`bpf/table.bpf.c` has the writing side):
+//!
+//! | in `Rows::read` | ordering | pairs with, in order on x86 |
 //! | --- | --- | --- |
-//! | `Rows::read`: number of changes before the copy | Acquire | stores of the kernel after its first increment, in order on x86 |
-//! | `Rows::read`: fence after the copy | Acquire | stores of the kernel before its second increment |
+//! | number of changes before the copy | Acquire | stores of the kernel after its first increment |
+//! | fence after the copy | Acquire | stores of the kernel before its second increment |
 //!
 //! # Failure
 //!

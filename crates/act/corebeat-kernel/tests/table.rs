@@ -1,5 +1,5 @@
-//! Counts of threads in the kernel, against what the threads did. The tests run where BPF tracing is
-//! permitted, in the virtual machine as well; elsewhere they print a line and do nothing.
+//! Counts of threads in the kernel, against what the threads did. The tests run where BPF tracing
+//! is permitted, in the virtual machine as well; elsewhere they print a line and do nothing.
 
 use corebeat_kernel::KernelTable;
 use corebeat_linux::{LinuxMachine, Options};

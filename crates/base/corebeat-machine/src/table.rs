@@ -49,7 +49,7 @@ pub enum CountedState {
     Ended,
 }
 
-/// What a thread did since it was added to a table. The times add up to the time since its first
+/// Times and numbers of a thread since it was added to a table. The times add up to the time since its first
 /// event, or since it was added if it was blocked then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadCounts {

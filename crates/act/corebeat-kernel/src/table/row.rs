@@ -9,8 +9,8 @@
 //!                                         even and the same? else once more
 //! ```
 //!
-//! The kernel writes a row on one CPU at a time, and x86 keeps the order of its stores, so they have
-//! the effect of Release stores, with which the two Acquires pair.
+//! The kernel writes a row on one CPU at a time, and x86 keeps the order of its stores, so they
+//! have the effect of Release stores, with which the two Acquires pair.
 
 #![allow(unsafe_code)]
 

@@ -12,7 +12,7 @@ pub(crate) struct Row {
     base: Option<ThreadCounts>,
 }
 
-/// What a row counted since the last observation.
+/// The counts of a row at the last observation, and now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
     before: ThreadCounts,
