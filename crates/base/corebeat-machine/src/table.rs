@@ -49,8 +49,8 @@ pub enum CountedState {
     Ended,
 }
 
-/// Times and numbers of a thread since it was added to a table. The times add up to the time since its first
-/// event, or since it was added if it was blocked then.
+/// Times and numbers of a thread since it was added to a table. The times add up to the time since
+/// its first event, or since it was added if it was blocked then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadCounts {
     /// State at the end of the counts.
