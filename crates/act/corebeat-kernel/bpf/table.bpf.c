@@ -3,10 +3,13 @@
  *
  *   sched_switch          runs --> waits for a CPU, blocked, or ended; the next thread runs
  *   sched_wakeup          blocked --> waits
+ *   sched_process_exec    ends the row of a thread that takes the number of the first thread
  *   sched_migrate_task    counts the move
  *
  * The kernel runs the first two for one thread one after the other (it holds the lock of the run
- * queue), so a row has one writer at a time. The programs run at every switch of the host, and do
+ * queue), so a row has one writer at a time. Only at `execve` there may be a second one: the first
+ * thread of the process, which gets the number of the caller and leaves its CPU for the last time.
+ * The programs run at every switch of the host, and do
  * nothing for threads that user space has not added.
  */
 #include "kernel.h"
@@ -109,14 +112,15 @@ static __always_inline void enter(struct row *row, u32 state, u64 now_ns)
 {
 	u64 since_ns = row->since_ns;
 
-	*(volatile u32 *)&row->sequence += 1;
+	/* Atomic because of the two writers at `execve`: the number must become even again. */
+	__sync_fetch_and_add(&row->sequence, 1);
 	barrier();
 	if (now_ns > since_ns)
 		row->state_ns[row->state & (STATES - 1)] += now_ns - since_ns;
 	*(volatile u32 *)&row->state = state;
 	row->since_ns = now_ns;
 	barrier();
-	*(volatile u32 *)&row->sequence += 1;
+	__sync_fetch_and_add(&row->sequence, 1);
 }
 
 /* The state of a thread, the caller, that goes to sleep. The distinction is that of
@@ -193,6 +197,28 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	/* A thread that has not left its CPU yet has not slept. */
 	if (row && row->state != RUNS && row->state != WAITS)
 		enter(row, WAITS, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* A thread that calls `execve` gets the number of the first thread of its process. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *p, s32 old_pid)
+{
+	u32 tid = old_pid;
+	struct row *row;
+
+	if (p->pid == old_pid)
+		return 0;
+	row = row_of(tid);
+	if (row) {
+		bpf_map_delete_elem(&places, &tid);
+		enter(row, ENDED, bpf_ktime_get_ns());
+	}
+	/* The row of the first thread continues with this one, if that thread has not left its CPU
+	 * for the last time before. */
+	row = row_of(p->pid);
+	if (row && row->state != RUNS)
+		enter(row, RUNS, bpf_ktime_get_ns());
 	return 0;
 }
 

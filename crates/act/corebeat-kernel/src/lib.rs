@@ -83,7 +83,8 @@
 //!    kernel (`switches_are_those_of_the_kernel`).
 //! 8. Only added threads are counted, and a full table refuses further ones
 //!    (`full_table_refuses_threads_until_one_is_dropped`). The row of a thread that has ended does
-//!    not change (`counts_end_with_the_thread`).
+//!    not change (`counts_end_with_the_thread`). A thread that gets the number of the first thread
+//!    by `execve` ends (`thread_that_becomes_the_first_one_by_execve_ends`).
 //!
 //! Orderings of the table (`bpf/table.bpf.c` has the writing side):
 //!

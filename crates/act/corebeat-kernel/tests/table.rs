@@ -7,6 +7,9 @@ use corebeat_machine::{
     BlockedCause, CountedState, Machine, ThreadCounts, ThreadRow, ThreadTable, TimeShares,
 };
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex};
 use std::thread::Scope;
@@ -239,6 +242,74 @@ fn counts_end_with_the_thread() {
     let (first, second) = (read(&*row), read(&*row));
     assert_eq!(first, second);
     assert!(first.at_ns < now_ns());
+}
+
+/// Role of this executable in a process of its own: to start a thread that calls `execve` (after a
+/// line on the standard input), or to be what that thread executes.
+const ROLE: &str = "COREBEAT_TEST_EXECVE";
+const CALLER: &str = "caller";
+const EXECUTED: &str = "executed";
+
+fn role_command(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["role_of_execve", "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, role);
+    command
+}
+
+#[test]
+fn role_of_execve() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut line = String::new();
+    if role == EXECUTED {
+        std::io::stdin().read_to_string(&mut line).unwrap();
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            println!("tid={}", tid());
+            std::io::stdin().read_line(&mut line).unwrap();
+            panic!("{}", role_command(EXECUTED).exec());
+        });
+    });
+}
+
+#[test]
+fn thread_that_becomes_the_first_one_by_execve_ends() {
+    let Some(mut table) = load(64) else { return };
+    let mut command = role_command(CALLER);
+    let mut process =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this executable");
+    // The pipe stays open: the program also prints a line after `execve`.
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let caller: i32 = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once("tid=").map(|(_, tid)| tid.parse().unwrap()))
+        .expect("the number of the caller");
+    let pid = process.id() as i32;
+    let row = table.add(caller).unwrap();
+    let mut machine = LinuxMachine::new(Options::default()).unwrap();
+    machine.set_table(Box::new(load(64).unwrap()));
+    machine.watch(pid).unwrap();
+    let mut input = process.stdin.take().unwrap();
+    let mut observed = || {
+        let snapshot = machine.observe().unwrap();
+        let threads = snapshot.programs.iter().flat_map(|p| &p.threads);
+        threads.map(|thread| thread.id.tid).collect::<Vec<_>>()
+    };
+    assert!(observed().contains(&caller));
+    input.write_all(b"\n").unwrap();
+    wait_until("the end of the caller", || {
+        row.read(now_ns()).is_some_and(|counts| counts.state == CountedState::Ended)
+    });
+    // Its last sample, and then none, as long as the process runs.
+    wait_until("the end in the machine", || {
+        let threads = observed();
+        threads.contains(&pid) && !threads.contains(&caller)
+    });
+    drop(input);
+    assert!(process.wait().unwrap().success());
 }
 
 /// Shares of a thread of this process in the next observation.

@@ -207,20 +207,22 @@ impl Thread {
     fn observe_row(&mut self, counted: &RowCounted, full: bool, buffer: &mut Buffer) -> Observed {
         let quiet = counted.is_quiet();
         self.quiet_spans = if quiet { self.quiet_spans.saturating_add(1) } else { 0 };
+        let mut is_gone = false;
         if full && !quiet && !counted.has_ended() {
-            let fields = self.read_stat(buffer);
-            let before = self.full;
-            let full = fields.map(|StatFields { user_ticks, system_ticks, .. }| Full {
-                user_ticks,
-                system_ticks,
-                ..before
-            });
-            full.into_iter().for_each(|full| self.set_full(full));
+            match self.read_stat(buffer) {
+                Some(StatFields { user_ticks, system_ticks, .. }) => {
+                    self.set_full(Full { user_ticks, system_ticks, ..self.full });
+                }
+                None => is_gone = true,
+            }
         }
         let mut after = counted.reading(&self.base);
         after.counted = self.counted();
         self.cpu = counted.after.cpu.or(self.cpu);
         let sample = self.thread_sample(&after, counted.parts(), 0.0);
+        if is_gone {
+            return Observed::Ended(Some(sample));
+        }
         if counted.has_ended() {
             let sched = self.read_schedstat(buffer);
             let Some(base) = self.read_full(sched, buffer) else {
