@@ -49,6 +49,7 @@ struct sched_ext_entity {
 };
 
 struct task_struct {
+	unsigned int __state;
 	int pid;
 	int tgid;
 	unsigned int policy;

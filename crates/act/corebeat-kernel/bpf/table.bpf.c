@@ -179,7 +179,9 @@ int BPF_PROG(on_switch, _Bool is_preempted, struct task_struct *prev, struct tas
 		enter(row, WAITS, now_ns);
 	} else if (row) {
 		row->voluntary += 1;
-		enter(row, blocked(row, task_state), now_ns);
+		/* Before Linux 6.15, `task_state` is that before the kernel found a signal for the
+		 * thread, which remains runnable. The field has the state after that. */
+		enter(row, prev->__state ? blocked(row, task_state) : WAITS, now_ns);
 	}
 	row = row_of(next->pid);
 	if (row) {

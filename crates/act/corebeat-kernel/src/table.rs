@@ -1,4 +1,5 @@
-//! Counts of threads, which programs at tracepoints of the kernel keep in a table (`bpf/table.bpf.c`).
+//! Counts of threads, which programs at tracepoints of the kernel keep in a table
+//! (`bpf/table.bpf.c`).
 
 mod row;
 
