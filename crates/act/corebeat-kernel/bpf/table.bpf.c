@@ -63,6 +63,7 @@ struct row {
 	u64 state_ns[STATES];
 	u64 voluntary;
 	u64 involuntary;
+	/* Changes outside of `sequence`: the thread may move while it is blocked. */
 	u64 migrations;
 	/* Address of the last futex call that was not for a lock. */
 	u64 parked_at;
@@ -106,9 +107,10 @@ static __always_inline struct row *row_of(u32 tid)
 	return place ? bpf_map_lookup_elem(&rows, place) : 0;
 }
 
-/* Ends the present state of a thread. On x86, stores become visible in their order, so user space
- * that finds the same even number before and after its copy has no half of a change. */
-static __always_inline void enter(struct row *row, u32 state, u64 now_ns)
+/* Ends the present state of a thread. The caller changes other counts between `begin` and `finish`.
+ * On x86, stores become visible in their order, so user space that finds the same even number
+ * before and after its copy has no partial change. */
+static __always_inline void begin(struct row *row, u64 now_ns)
 {
 	u64 since_ns = row->since_ns;
 
@@ -117,10 +119,20 @@ static __always_inline void enter(struct row *row, u32 state, u64 now_ns)
 	barrier();
 	if (now_ns > since_ns)
 		row->state_ns[row->state & (STATES - 1)] += now_ns - since_ns;
+}
+
+static __always_inline void finish(struct row *row, u32 state, u64 now_ns)
+{
 	*(volatile u32 *)&row->state = state;
 	row->since_ns = now_ns;
 	barrier();
 	__sync_fetch_and_add(&row->sequence, 1);
+}
+
+static __always_inline void enter(struct row *row, u32 state, u64 now_ns)
+{
+	begin(row, now_ns);
+	finish(row, state, now_ns);
 }
 
 /* The state of a thread, the caller, that goes to sleep. The distinction is that of
@@ -166,27 +178,39 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, _Bool is_preempted, struct task_struct *prev, struct task_struct *next,
 	     unsigned int task_state)
 {
-	u32 tid = prev->pid;
-	struct row *row = row_of(tid);
-	u64 now_ns = bpf_ktime_get_ns();
+	struct row *from = row_of(prev->pid), *to = row_of(next->pid);
+	u32 state = WAITS, tid = prev->pid;
+	u64 now_ns;
 
-	if (row && task_state & TASK_DEAD) {
+	if (!from) {
+		/* Otherwise the compiler tests both at once, which the verifier refuses. */
+		barrier();
+		if (!to)
+			return 0;
+	}
+	now_ns = bpf_ktime_get_ns();
+	if (from && task_state & TASK_DEAD) {
 		/* A later thread may get the number. */
 		bpf_map_delete_elem(&places, &tid);
-		enter(row, ENDED, now_ns);
-	} else if (row && (is_preempted || !task_state)) {
-		row->involuntary += 1;
-		enter(row, WAITS, now_ns);
-	} else if (row) {
-		row->voluntary += 1;
-		/* Before Linux 6.15, `task_state` is that before the kernel found a signal for the
-		 * thread, which remains runnable. The field has the state after that. */
-		enter(row, prev->__state ? blocked(row, task_state) : WAITS, now_ns);
+		enter(from, ENDED, now_ns);
+	} else if (from) {
+		begin(from, now_ns);
+		if (is_preempted || !task_state) {
+			from->involuntary += 1;
+		} else {
+			from->voluntary += 1;
+			/* Before Linux 6.15, `task_state` is that before the kernel found a signal
+			 * for the thread, which remains runnable. The field has the state after
+			 * that. */
+			if (prev->__state)
+				state = blocked(from, task_state);
+		}
+		finish(from, state, now_ns);
 	}
-	row = row_of(next->pid);
-	if (row) {
-		row->cpu = bpf_get_smp_processor_id();
-		enter(row, RUNS, now_ns);
+	if (to) {
+		begin(to, now_ns);
+		to->cpu = bpf_get_smp_processor_id();
+		finish(to, RUNS, now_ns);
 	}
 	return 0;
 }

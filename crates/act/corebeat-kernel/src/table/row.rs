@@ -33,7 +33,7 @@ const STOPPED: u32 = 6;
 const ENDED: u32 = 7;
 const STATES: usize = 8;
 
-/// Number of copies until one has no half of a change. A change takes some nanoseconds, unless the
+/// Number of copies until one has no partial change. A change takes some nanoseconds, unless the
 /// host takes the processor from the virtual machine meanwhile.
 const COPIES_MAX: u32 = 1000;
 
@@ -46,6 +46,7 @@ struct Row {
     state_ns: [AtomicU64; STATES],
     voluntary: AtomicU64,
     involuntary: AtomicU64,
+    /// Changes outside of `sequence`, and is therefore not of the same moment as the rest.
     migrations: AtomicU64,
     parked_at: AtomicU64,
     cpu: AtomicU32,
@@ -120,7 +121,7 @@ impl Rows {
     }
 
     /// Returns the counts of a row up to `now_ns`. `None` without a state, and if each copy had a
-    /// half of a change.
+    /// partial change.
     pub(super) fn read(&self, place: u32, now_ns: u64) -> Option<ThreadCounts> {
         let row = self.row(place);
         for _ in 0..COPIES_MAX {
