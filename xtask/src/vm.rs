@@ -549,7 +549,7 @@ fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
         A='corebeat workload cluster-spin -t 4 -s 0.001'
         corebeat run --kernel --policy coscheduling --report-file /tmp/report -- $A -- $A
         cat /tmp/report; grep -q 'coscheduled at least' /tmp/report
-        ! grep -q 'read from /proc' /tmp/report
+        if grep -q 'read from /proc' /tmp/report; then exit 1; fi
         [ $(cat /sys/kernel/sched_ext/state) = disabled ]";
     boot_tests(workspace, &["sh", "-c", script, "vm", &test?, &table?], STEP_MINUTES)
 }
