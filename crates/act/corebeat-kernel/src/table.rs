@@ -7,7 +7,7 @@ use crate::{Error, availability, object};
 use corebeat_machine::{BlockedCause, ThreadCounts, ThreadRow, ThreadTable};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
 use row::Rows;
-use std::collections::VecDeque;
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +16,9 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/table.bpf.o"));
 
 /// Number of threads that the table counts: 2 MiB of rows.
 const THREADS_MAX: u32 = 16_384;
+
+/// Freed places are used again as soon as they are this part of all places.
+const REUSED_PART: u32 = 64;
 
 /// A table in the kernel that counts what threads do: run, wait for a CPU, block, switch and move.
 /// Nothing counts after the table and its rows are dropped, or after a `kill -9` of this process.
@@ -30,15 +33,19 @@ struct Table {
     places: MapHandle,
     marks: MapHandle,
     threads: Mutex<Threads>,
+    /// Number of freed places from which on a wait for a grace period is worth its time.
+    reused_min: usize,
     /// The kernel runs the programs as long as these are open.
     _links: Mutex<Vec<Link>>,
 }
 
 /// The threads in the table, for user space.
 struct Threads {
-    /// Places without threads. The one that became free first is used first: a program that still
-    /// writes to it has ended by then.
-    free: VecDeque<u32>,
+    /// Places to which no program of the kernel writes.
+    free: Vec<u32>,
+    /// Places that became free since the last grace period of the kernel. A program that found the
+    /// place before may still write to it.
+    freed: Vec<u32>,
     /// How many threads have each mark.
     marked: Vec<u32>,
 }
@@ -96,7 +103,12 @@ impl Table {
             rows,
             places,
             marks,
-            threads: Mutex::new(Threads { free: (0..threads).collect(), marked: vec![0; MARKS] }),
+            threads: Mutex::new(Threads {
+                free: (0..threads).collect(),
+                freed: Vec::new(),
+                marked: vec![0; MARKS],
+            }),
+            reused_min: (threads / REUSED_PART).max(1) as usize,
             _links: Mutex::new(links),
         })
     }
@@ -114,11 +126,20 @@ impl Table {
     /// Takes a free place for a thread, and marks its number.
     fn take(&self, tid: u32) -> Option<u32> {
         let mut threads = self.threads();
-        let place = threads.free.pop_front()?;
+        if threads.free.is_empty() {
+            if threads.freed.len() < self.reused_min {
+                return None;
+            }
+            // A wait for all programs of the kernel that run now (an RCU grace period), which takes
+            // some milliseconds. Without it, freed places must not be used again.
+            membarrier(MembarrierCommand::Global).ok()?;
+            threads.free = std::mem::take(&mut threads.freed);
+        }
+        let place = threads.free.pop()?;
         threads.marked[tid as usize % MARKS] += 1;
         if self.write_marks(&threads, tid).is_err() {
             threads.marked[tid as usize % MARKS] -= 1;
-            threads.free.push_front(place);
+            threads.free.push(place);
             return None;
         }
         Some(place)
@@ -130,7 +151,7 @@ impl Table {
         threads.marked[tid as usize % MARKS] -= 1;
         // The error is ignored: a superfluous mark only costs time.
         let _ = self.write_marks(&threads, tid);
-        threads.free.push_back(place);
+        threads.freed.push(place);
     }
 
     /// Writes the row of marks that includes the mark of a thread.

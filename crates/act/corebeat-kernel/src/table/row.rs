@@ -89,7 +89,8 @@ impl Rows {
         unsafe { self.start.add(place as usize).as_ref() }
     }
 
-    /// Prepares a row for a thread that no program of the kernel finds yet.
+    /// Prepares a row for a thread. No program of the kernel finds the row yet, and none that found
+    /// it for an earlier thread still runs.
     pub(super) fn clear(&self, place: u32) {
         let Row { sequence, state, since_ns, state_ns, voluntary, involuntary, .. } =
             self.row(place);
