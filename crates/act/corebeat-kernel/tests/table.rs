@@ -46,8 +46,25 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+fn spin(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Returns whether a thread sleeps and has left its CPU: `stat` has the state shortly before that,
+/// and the kernel waits for it before it describes the system call.
 fn sleeps(tid: i32) -> bool {
-    fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap().contains(") S ")
+    let read = |name| fs::read_to_string(format!("/proc/self/task/{tid}/{name}")).unwrap();
+    read("stat").contains(") S ") && read("syscall").trim_end() != "running"
+}
+
+/// Returns whether a thread sleeps in a futex call for a contended lock, whose value is 2.
+fn sleeps_for_lock(tid: i32) -> bool {
+    let call = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap();
+    let mut words = call.split(' ');
+    words.next() == Some("202") && words.nth(2) == Some("0x2")
 }
 
 /// Switches of a sleeping thread, as the kernel counts them.
@@ -149,10 +166,7 @@ fn switches_are_those_of_the_kernel() {
             worker.run(move || {
                 std::thread::sleep(Duration::from_micros(round));
                 std::thread::yield_now();
-                let end = Instant::now() + Duration::from_millis(2);
-                while Instant::now() < end {
-                    std::hint::spin_loop();
-                }
+                spin(Duration::from_millis(2));
             });
             let (after, counted) = settled(worker.tid, &*row);
             assert_eq!(counted, [after[0] - before[0], after[1] - before[1]], "round {round}");
@@ -164,11 +178,12 @@ fn switches_are_those_of_the_kernel() {
 }
 
 #[test]
-fn causes_of_blocked_time_are_told_apart() {
+fn causes_of_blocked_time_are_distinguished() {
     let Some(mut table) = load(8) else { return };
     static LOCK: Mutex<u32> = Mutex::new(0);
     static CONDITION: Condvar = Condvar::new();
     const HELD: Duration = Duration::from_millis(20);
+    const ROUNDS: u32 = 4;
     std::thread::scope(|scope| {
         let worker = Worker::start(scope);
         let row = table.add(worker.tid).unwrap();
@@ -180,30 +195,39 @@ fn causes_of_blocked_time_are_told_apart() {
             let now = read(&*row);
             now.lock_ns > before.lock_ns && now.state == CountedState::Blocked
         });
-        let start = Instant::now();
-        wait_until("the time", || start.elapsed() >= HELD);
-        let least = start.elapsed().as_nanos() as u64;
+        spin(HELD);
         let counts = read(&*row);
-        assert!(counts.lock_ns - before.lock_ns >= least, "{counts:?}");
+        assert!(counts.lock_ns - before.lock_ns >= HELD.as_nanos() as u64, "{counts:?}");
         drop(held);
         worker.done.recv().unwrap();
         worker.wait_until_asleep();
-        // A condition variable waits beside locks, and `sleep` in no futex call.
-        let before = read(&*row);
+        // A condition variable counts its notifications. The third wait has the value of a lock.
+        let (started, has_started) = channel();
         worker
             .commands
-            .send(Box::new(|| {
-                drop(CONDITION.wait_while(LOCK.lock().unwrap(), |n| *n == 0).unwrap());
+            .send(Box::new(move || {
+                let guard = LOCK.lock().unwrap();
+                started.send(()).unwrap();
+                drop(CONDITION.wait_while(guard, |n| *n < ROUNDS).unwrap());
             }))
             .unwrap();
-        wait_until("the wait for the condition", || {
-            let now = read(&*row);
-            now.park_ns > before.park_ns && now.voluntary > before.voluntary
-        });
-        *LOCK.lock().unwrap() = 1;
-        CONDITION.notify_one();
+        has_started.recv().unwrap();
+        // It is free once the worker goes to wait for the condition.
+        drop(LOCK.lock().unwrap());
+        for round in 1..=ROUNDS {
+            worker.wait_until_asleep();
+            let before = read(&*row);
+            spin(HELD);
+            let after = read(&*row);
+            assert!(after.park_ns - before.park_ns >= HELD.as_nanos() as u64, "{round}: {after:?}");
+            assert_eq!(after.lock_ns, before.lock_ns, "{round}: {after:?}");
+            *LOCK.lock().unwrap() = round;
+            CONDITION.notify_one();
+        }
         worker.done.recv().unwrap();
         worker.wait_until_asleep();
+        // `sleep` waits in no futex call.
+        let before = read(&*row);
         worker.run(|| std::thread::sleep(HELD));
         let after = read(&*row);
         assert!(after.sleep_ns - before.sleep_ns >= HELD.as_nanos() as u64, "{after:?}");
@@ -333,18 +357,13 @@ fn machine_with_a_table_reports_exact_shares() {
         assert_eq!((slept.park, slept.lock, slept.wait), (Some(1.0), Some(0.0), Some(0.0)));
         let held = HELD.lock().unwrap();
         worker.commands.send(Box::new(|| drop(HELD.lock().unwrap()))).unwrap();
-        worker.wait_until_asleep();
+        wait_until("the wait for the lock", || sleeps_for_lock(worker.tid));
         shares(&mut machine, worker.tid);
         let blocked = shares(&mut machine, worker.tid);
         assert_eq!((blocked.lock, blocked.park), (Some(1.0), Some(0.0)), "no sample was taken");
         drop(held);
         worker.done.recv().unwrap();
-        worker.run(|| {
-            let end = Instant::now() + Duration::from_millis(20);
-            while Instant::now() < end {
-                std::hint::spin_loop();
-            }
-        });
+        worker.run(|| spin(Duration::from_millis(20)));
         let ran = shares(&mut machine, worker.tid);
         let all = [ran.user, ran.system, ran.wait, ran.lock, ran.park, ran.sleep];
         let sum: f64 = all.iter().map(|share| share.unwrap()).sum();
