@@ -77,7 +77,7 @@ impl KernelTable {
 }
 
 impl ThreadTable for KernelTable {
-    fn add(&mut self, _: i32) -> Option<Box<dyn ThreadRow>> {
+    fn add(&mut self, _: i32) -> Result<Box<dyn ThreadRow>, String> {
         match *self {}
     }
 }

@@ -71,10 +71,11 @@ impl KernelTable {
         KernelTable::with_rows(THREADS_MAX)
     }
 
-    /// As [`load`](Self::load), for a number of threads.
+    /// As [`load`](Self::load), for a number of threads, in tests.
     ///
     /// # Errors
     /// As [`load`](Self::load).
+    #[doc(hidden)]
     pub fn with_rows(threads: u32) -> Result<KernelTable, Error> {
         availability::check_table()?;
         object::explained(|| Table::attach(threads), Error::LoadTable)
@@ -124,25 +125,26 @@ impl Table {
     }
 
     /// Takes a free place for a thread, and marks its number.
-    fn take(&self, tid: u32) -> Option<u32> {
+    fn take(&self, tid: u32) -> Result<u32, String> {
         let mut threads = self.threads();
         if threads.free.is_empty() {
             if threads.freed.len() < self.reused_min {
-                return None;
+                return Err("the table of the kernel is full".into());
             }
             // A wait for all programs of the kernel that run now (an RCU grace period), which takes
             // some milliseconds. Without it, freed places must not be used again.
-            membarrier(MembarrierCommand::Global).ok()?;
+            membarrier(MembarrierCommand::Global)
+                .map_err(|e| format!("the table of the kernel is full: membarrier: {e}"))?;
             threads.free = std::mem::take(&mut threads.freed);
         }
-        let place = threads.free.pop()?;
+        let place = threads.free.pop().ok_or("the table of the kernel is full")?;
         threads.marked[tid as usize % MARKS] += 1;
-        if self.write_marks(&threads, tid).is_err() {
+        if let Err(why) = self.write_marks(&threads, tid) {
             threads.marked[tid as usize % MARKS] -= 1;
             threads.free.push(place);
-            return None;
+            return Err(format!("the table of the kernel refuses thread {tid}: {why}"));
         }
-        Some(place)
+        Ok(place)
     }
 
     /// Frees the place of a thread that the kernel does not find any more.
@@ -165,17 +167,17 @@ impl Table {
 }
 
 impl ThreadTable for KernelTable {
-    fn add(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
-        let tid = u32::try_from(tid).ok()?;
+    fn add(&mut self, tid: i32) -> Result<Box<dyn ThreadRow>, String> {
+        let tid = u32::try_from(tid).map_err(|_| format!("{tid} is no number of a thread"))?;
         let table = &self.0;
         let place = table.take(tid)?;
         table.rows.clear(place);
         let (key, value) = (tid.to_ne_bytes(), place.to_ne_bytes());
-        if table.places.update(&key, &value, MapFlags::ANY).is_err() {
+        if let Err(why) = table.places.update(&key, &value, MapFlags::NO_EXIST) {
             table.free(tid, place);
-            return None;
+            return Err(format!("the table of the kernel refuses thread {tid}: {why}"));
         }
-        Some(Box::new(Row { table: table.clone(), tid, place }))
+        Ok(Box::new(Row { table: table.clone(), tid, place }))
     }
 }
 
@@ -192,7 +194,7 @@ impl ThreadRow for Row {
         self.table.rows.read(self.place, now_ns)
     }
 
-    fn is_blocked(&self, cause: BlockedCause) -> bool {
+    fn begin_blocked(&self, cause: BlockedCause) -> bool {
         self.table.rows.begin_blocked(self.place, cause)
     }
 }

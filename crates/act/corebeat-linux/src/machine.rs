@@ -114,7 +114,7 @@ impl LinuxMachine {
             counting,
             descriptors_left: descriptors_max,
             table: None,
-            is_table_full: false,
+            table_refusal: None,
         };
         // Without kept descriptors: the limit may be low.
         let mut own = Process::open(std::process::id() as i32, false)?;
@@ -319,12 +319,10 @@ impl LinuxMachine {
                  small: increase it with 'ulimit -n'"
             )
         }));
-        if self.reader.is_table_full {
-            notes.push(
-                "the table of the kernel was full: the files in /proc were read for some threads"
-                    .into(),
-            );
-        }
+        notes.extend(
+            (self.reader.table_refusal.iter())
+                .map(|why| format!("some threads are read from /proc: {why}")),
+        );
         notes.extend(self.sensors.notes());
         notes.extend(self.actuators.notes());
         notes

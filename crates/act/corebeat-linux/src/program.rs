@@ -21,8 +21,8 @@ pub(crate) struct Reader {
     pub(crate) descriptors_left: usize,
     /// Table in which the kernel counts threads.
     pub(crate) table: Option<Box<dyn ThreadTable>>,
-    /// Whether the table has refused a thread.
-    pub(crate) is_table_full: bool,
+    /// Why the table has refused a thread, the first time.
+    pub(crate) table_refusal: Option<String>,
 }
 
 impl Reader {
@@ -36,9 +36,13 @@ impl Reader {
     /// Adds a thread to the table of the kernel, if there is one. Files replace a missing row.
     fn row(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
         let table = self.table.as_mut()?;
-        let row = table.add(tid);
-        self.is_table_full |= row.is_none();
-        row
+        match table.add(tid) {
+            Ok(row) => Some(row),
+            Err(why) => {
+                self.table_refusal.get_or_insert(why);
+                None
+            }
+        }
     }
 
     pub(crate) fn descriptors_per_thread(&self) -> usize {

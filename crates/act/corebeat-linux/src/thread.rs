@@ -14,7 +14,7 @@ pub(crate) use parse::{
     CONTENDED, CONTENDED_GOMP, FUTEX_LOCK_PI2, WaitFile, WaitState, parse_schedstat, parse_stat,
     parse_switches,
 };
-use row::{Counted as RowCounted, Row};
+use row::{CountedSpan, Row};
 use rustix::time::ClockId;
 use shares::{BLOCKED_NOISE, Divided, Full, Rates, Reading, counters, divide};
 pub(crate) use shares::{WaitParts, WaitSamples};
@@ -204,7 +204,7 @@ impl Thread {
 
     /// Observes the thread by its row. Of the files, only a full reading reads `stat`, for the name
     /// and the part of the run time in the kernel.
-    fn observe_row(&mut self, counted: &RowCounted, full: bool, buffer: &mut Buffer) -> Observed {
+    fn observe_row(&mut self, counted: &CountedSpan, full: bool, buffer: &mut Buffer) -> Observed {
         let quiet = counted.is_quiet();
         self.quiet_spans = if quiet { self.quiet_spans.saturating_add(1) } else { 0 };
         let mut is_gone = false;

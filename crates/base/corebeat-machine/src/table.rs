@@ -6,21 +6,24 @@ use std::fmt::Debug;
 /// A table in which the operating system counts what threads do. A machine with such a table reads
 /// the rows of its threads instead of files.
 pub trait ThreadTable: Debug + Send {
-    /// Starts to count a thread, by its number. Counting ends when the row is dropped. `None` if
-    /// the table is full or the operating system refuses the thread.
-    fn add(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>>;
+    /// Starts to count a thread, by its number. Counting ends when the row is dropped.
+    ///
+    /// # Errors
+    /// The reason in one line: the table is full, or has the thread already, or the operating
+    /// system refuses the thread.
+    fn add(&mut self, tid: i32) -> Result<Box<dyn ThreadRow>, String>;
 }
 
 /// The row of a thread.
 pub trait ThreadRow: Debug + Send {
     /// Returns the counts up to `now_ns`, on the monotonic clock, or up to the end of the thread.
     /// `None` as long as it is not known whether the thread runs: before its first event, unless
-    /// [`is_blocked`](Self::is_blocked) has stated that it sleeps.
+    /// [`begin_blocked`](Self::begin_blocked) has stated that it sleeps.
     fn read(&self, now_ns: u64) -> Option<ThreadCounts>;
 
     /// States that the thread was found blocked after it was added. The time since then counts as
     /// blocked if the thread has had no event. Returns `false` if it has.
-    fn is_blocked(&self, cause: BlockedCause) -> bool;
+    fn begin_blocked(&self, cause: BlockedCause) -> bool;
 }
 
 /// Cause for which a thread is blocked.

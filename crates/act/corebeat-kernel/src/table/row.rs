@@ -106,7 +106,7 @@ impl Rows {
     }
 
     /// Makes the state of a thread without events that of a blocked one. If the first event comes
-    /// at the same moment, it wins.
+    /// at the same moment, the event takes effect.
     pub(super) fn begin_blocked(&self, place: u32, cause: BlockedCause) -> bool {
         let state = match cause {
             BlockedCause::Lock => LOCK,

@@ -14,7 +14,7 @@ pub(crate) struct Row {
 
 /// The counts of a row at the last observation, and now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct CountedSpan {
     before: ThreadCounts,
     pub(super) after: ThreadCounts,
 }
@@ -38,7 +38,7 @@ impl Row {
             WaitState::Stopped => BlockedCause::Stopped,
             WaitState::Awake => return,
         };
-        self.row.is_blocked(cause);
+        self.row.begin_blocked(cause);
     }
 
     /// Starts to use the row, if it has a state.
@@ -48,19 +48,19 @@ impl Row {
 
     /// Returns what was counted since the last observation. `None` as long as the row is not in
     /// use.
-    pub(super) fn counted(&self, now_ns: u64) -> Option<Counted> {
+    pub(super) fn counted(&self, now_ns: u64) -> Option<CountedSpan> {
         let before = self.base?;
         // A row that cannot be read now has its last counts.
-        Some(Counted { before, after: self.row.read(now_ns).unwrap_or(before) })
+        Some(CountedSpan { before, after: self.row.read(now_ns).unwrap_or(before) })
     }
 
     /// The next counts begin here.
-    pub(super) fn settle(&mut self, counted: &Counted) {
+    pub(super) fn settle(&mut self, counted: &CountedSpan) {
         self.base = Some(counted.after);
     }
 }
 
-impl Counted {
+impl CountedSpan {
     /// Returns whether the thread was blocked through the whole time.
     pub(super) fn is_quiet(&self) -> bool {
         let awake = |c: &ThreadCounts| (c.run_ns, c.wait_ns);

@@ -401,7 +401,7 @@ impl ThreadRow for Script {
         next.map(|next| ThreadCounts { at_ns: now_ns, ..next })
     }
 
-    fn is_blocked(&self, _: BlockedCause) -> bool {
+    fn begin_blocked(&self, _: BlockedCause) -> bool {
         false
     }
 }
