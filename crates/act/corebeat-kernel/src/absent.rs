@@ -74,6 +74,14 @@ impl KernelTable {
     pub fn load() -> Result<KernelTable, Error> {
         Err(Error::NotBuilt)
     }
+
+    /// Lets the kernel check the programs of the table.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`], always.
+    pub fn check_load() -> Result<(), Error> {
+        Err(Error::NotBuilt)
+    }
 }
 
 impl ThreadTable for KernelTable {

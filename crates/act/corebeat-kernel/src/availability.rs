@@ -10,6 +10,8 @@ const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 /// Name of the first PID namespace (`PROC_PID_INIT_INO` in include/linux/proc_ns.h).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+/// Name of the first time namespace (`PROC_TIME_INIT_INO`).
+const FIRST_CLOCKS: &str = "time:[4026531834]";
 /// Folder of sched_ext.
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
@@ -46,8 +48,11 @@ pub fn check_table() -> Result<(), Error> {
         return Err(Error::Processor);
     }
     check_kernel()?;
-    let status = own_status();
-    match [CAP_BPF, CAP_PERFMON].iter().all(|&bit| has_capability(&status, bit)) {
+    // Kernels without CONFIG_TIME_NS have no such file.
+    if fs::read_link("/proc/self/ns/time").is_ok_and(|name| name != Path::new(FIRST_CLOCKS)) {
+        return Err(Error::Clock);
+    }
+    match may_trace(&own_status()) {
         true => Ok(()),
         false => Err(Error::TracingDenied),
     }
@@ -62,6 +67,12 @@ fn check_kernel() -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::Namespace),
     }
+}
+
+/// Returns whether a process with this file `status` may trace the kernel.
+fn may_trace(status: &str) -> bool {
+    has_capability(status, CAP_SYS_ADMIN)
+        || (has_capability(status, CAP_BPF) && has_capability(status, CAP_PERFMON))
 }
 
 fn own_status() -> String {
@@ -92,6 +103,15 @@ mod tests {
         assert!(!has_capability(status, 20));
         for bad in ["", "CapEff:", "CapEff:\tx", "CapPrm:\tffffffffffffffff"] {
             assert!(!has_capability(bad, CAP_SYS_ADMIN), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tracing_requires_two_capabilities_or_that_of_the_administrator() {
+        for (set, may) in
+            [("200000", true), ("c000000000", true), ("8000000000", false), ("4000000000", false)]
+        {
+            assert_eq!(may_trace(&format!("CapEff:\t{set}\n")), may, "{set}");
         }
     }
 

@@ -35,6 +35,12 @@ pub enum Error {
          those of the kernel: run Corebeat outside of the container"
     )]
     Namespace,
+    /// The process has clocks of its own.
+    #[error(
+        "this process is in a time namespace of its own, whose clocks differ from those of the \
+         kernel: run Corebeat outside of the container"
+    )]
+    Clock,
     /// The kernel refused the scheduler.
     #[error("the kernel refused the scheduler: {0}")]
     Load(String),
@@ -47,7 +53,10 @@ pub enum Error {
     #[error("threads are counted in the kernel on x86-64 only")]
     Processor,
     /// The kernel refused the programs that count threads.
-    #[error("the kernel refused the programs that count threads: {0}")]
+    #[error(
+        "the kernel refused the programs that count threads: use Linux 5.18 or later without \
+         kernel lockdown; its reason: {0}"
+    )]
     LoadTable(String),
     /// The thread that plans turns cannot be started.
     #[error("cannot start the thread that plans turns: {0}")]

@@ -1,6 +1,7 @@
 //! A scheduler in the Linux kernel (sched_ext), which carries out actions exactly: coscheduled sets
-//! with turns, weights and quotas of programs, and one priority for all threads of a program. And a
-//! table in which the kernel counts what threads do, with the scheduler or without it.
+//! with turns, weights and quotas of programs, and one priority for all threads of a program. The
+//! crate also has a table in which the kernel counts what threads do, with the scheduler or without
+//! it.
 //!
 //! Place in the loop: act; uses base.
 //!

@@ -9,6 +9,8 @@ const MESSAGES_MAX: usize = 2500;
 
 /// Messages of libbpf while an object is loaded.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
+/// Held while an object is loaded: the function for messages is one for the whole process.
+static LOADING: Mutex<()> = Mutex::new(());
 
 fn collect(_: PrintLevel, message: String) {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
@@ -19,6 +21,7 @@ pub(crate) fn explained<T>(
     load: impl FnOnce() -> libbpf_rs::Result<T>,
     error: impl FnOnce(String) -> Error,
 ) -> Result<T, Error> {
+    let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let before = set_print(Some((PrintLevel::Warn, collect)));
     let loaded = load();

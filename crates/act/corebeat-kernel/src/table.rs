@@ -5,7 +5,7 @@ mod row;
 
 use crate::{Error, availability, object};
 use corebeat_machine::{BlockedCause, ThreadCounts, ThreadRow, ThreadTable};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use row::Rows;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ const THREADS_MAX: u32 = 16_384;
 const REUSED_PART: u32 = 64;
 
 /// A table in the kernel that counts what threads do: run, wait for a CPU, block, switch and move.
-/// Nothing counts after the table and its rows are dropped, or after a `kill -9` of this process.
+/// The kernel stops counting after the table and its rows are dropped.
 ///
 /// Only threads that were added are counted. A full table refuses further threads.
 #[derive(Debug)]
@@ -71,6 +71,15 @@ impl KernelTable {
         KernelTable::with_rows(THREADS_MAX)
     }
 
+    /// Lets the kernel check the programs, and starts nothing.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn check_load() -> Result<(), Error> {
+        availability::check_table()?;
+        object::explained(|| Table::load(1).map(drop), Error::LoadTable)
+    }
+
     /// As [`load`](Self::load), for a number of threads, in tests.
     ///
     /// # Errors
@@ -84,14 +93,18 @@ impl KernelTable {
 }
 
 impl Table {
-    fn attach(threads: u32) -> libbpf_rs::Result<Table> {
+    fn load(threads: u32) -> libbpf_rs::Result<Object> {
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut() {
             if map.name() == OsStr::new("rows") || map.name() == OsStr::new("places") {
                 map.set_max_entries(threads)?;
             }
         }
-        let object = object.load()?;
+        object.load()
+    }
+
+    fn attach(threads: u32) -> libbpf_rs::Result<Table> {
+        let object = Table::load(threads)?;
         let handle = |name: &str| {
             let map = object.maps().find(|map| map.name() == OsStr::new(name));
             MapHandle::try_from(&map.ok_or_else(|| object::missing(name))?)

@@ -506,11 +506,11 @@ const KILLS_OF_SOAK: u64 = 100;
 #[test]
 fn kernel_scheduler_ends_with_its_process() {
     let Some(_alone) = alone() else { return };
-    let seed = std::env::var("COREBEAT_SEED").map(|seed| seed.parse().expect("a number"));
+    let seed = std::env::var("COREBEAT_KILL_SEED").map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|_| fastrand::u64(..));
     let rng = &mut fastrand::Rng::with_seed(seed);
     let kills = if std::env::var_os("COREBEAT_SOAK").is_some() { KILLS_OF_SOAK } else { KILLS };
-    println!("{kills} kills; COREBEAT_SEED={seed} repeats their moments");
+    println!("{kills} kills; COREBEAT_KILL_SEED={seed} repeats their moments");
     let program = Player::start(4, 0, true);
     let dir = tempfile::tempdir().unwrap();
     let journals = dir.path().join("state");

@@ -67,7 +67,8 @@ pub struct RunOptions {
     pub class: bool,
     /// Load the scheduler into the kernel, and move the programs to it; includes `tables`.
     pub kernel: bool,
-    /// Let the kernel count the threads, instead of reading their files, if that is permitted.
+    /// Let the kernel count the threads, instead of reading their files, if that is permitted. The
+    /// counts include those of `exact_locks`.
     pub tables: bool,
     /// Record the programs over time, for [`Report::series`].
     pub history: bool,
@@ -362,10 +363,16 @@ fn hold(
 ) -> Result<Held, Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
+    let table = (options.kernel || options.tables).then(KernelTable::load).transpose();
+    let table = table.unwrap_or_else(|why| {
+        notes.push(format!("threads are read from /proc: {why}"));
+        None
+    });
     let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
-        exact_locks: options.exact_locks,
+        // The table has the times already.
+        exact_locks: options.exact_locks && table.is_none(),
         allowed_cpus: true,
         // Programs can observe signals. The user has not asked for turns.
         freezes_by_groups_only: options.policy == PolicyName::Auto,
@@ -376,11 +383,8 @@ fn hold(
         let scheduler = KernelScheduler::load().map_err(Error::failed)?;
         supervisor.machine().set_scheduler(Box::new(scheduler));
     }
-    if options.kernel || options.tables {
-        match KernelTable::load() {
-            Ok(table) => supervisor.machine().set_table(Box::new(table)),
-            Err(why) => notes.push(format!("threads are read from /proc: {why}")),
-        }
+    if let Some(table) = table {
+        supervisor.machine().set_table(Box::new(table));
     }
     // From here on, a signal must not end this process before its files are removed.
     supervisor.take_signals()?;
