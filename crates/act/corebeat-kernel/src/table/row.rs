@@ -2,7 +2,7 @@
 //! module with unsafe code.
 //!
 //! ```text
-//!   kernel (enter)                        this process (Rows::read)
+//!   kernel (begin, finish)                this process (Rows::read)
 //!   sequence + 1: odd                     before = sequence          Acquire
 //!   change                                copy                       Relaxed
 //!   sequence + 1: even                    fence                      Acquire
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The kernel writes a row on one CPU at a time, and x86 keeps the order of its stores, so they
-//! have the effect of Release stores, with which the two Acquires pair.
+//! have the effect of Release stores, with which the two Acquires pair. Two CPUs may write the last
+//! state of a thread that calls `execve` at once: `sequence` is even after both.
 
 #![allow(unsafe_code)]
 
