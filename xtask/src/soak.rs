@@ -2,6 +2,7 @@
 
 use crate::effect;
 use crate::step::{Outcome, require_normal_priority, run_cargo, run_models};
+use crate::vm;
 use crate::workspace::Workspace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -80,6 +81,10 @@ pub(crate) fn run(minutes: u32) -> Result<(), String> {
     println!("\n==== generated programs");
     if let Outcome::Skipped(why) = effect::soak(&workspace, &minutes)? {
         println!("==== generated programs: skipped: {why}");
+    }
+    println!("\n==== kills of the scheduler in the kernel");
+    if let Outcome::Skipped(why) = vm::soak(&workspace)? {
+        println!("==== kills of the scheduler in the kernel: skipped: {why}");
     }
     let mut round = 0;
     while Instant::now() < end {

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) const MINUTES: u32 = 10;
 /// Time limit of each boot of the step `vm`, in minutes.
 const STEP_MINUTES: u32 = 8;
+/// Time for the kills of `soak`.
+const SOAK_MINUTES: u32 = 30;
 /// Packages of kernels, in order of preference. Slices of threads need 6.12.
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 /// Suite of Debian whose kernel loads schedulers (`CONFIG_SCHED_CLASS_EXT`), and names of its
@@ -515,32 +517,56 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome, String> {
     check_scheduler(workspace)
 }
 
-/// The tests of the scheduler in the kernel, in a machine whose kernel loads schedulers. Where the
-/// scheduler cannot be built, or the kernel cannot be fetched, they are skipped.
-fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
+/// The reason why the tests of the scheduler in the kernel cannot run here.
+fn scheduler_missing(workspace: &Workspace) -> Option<String> {
     let is_file = |path: &str| Path::new(path).is_file();
     let missing = ["clang", "make", "pkg-config"].into_iter().find(|tool| find(tool).is_none());
     let missing = missing.or(Some("libelf-dev").filter(|_| !is_file("/usr/include/gelf.h")));
     let missing = missing.or(Some("zlib1g-dev").filter(|_| !is_file("/usr/include/zlib.h")));
     if let Some(missing) = missing {
-        return Ok(Outcome::Skipped(format!(
+        return Some(format!(
             "the scheduler is not tested: there is no {missing} (apt-get install {missing})"
-        )));
+        ));
     }
-    if let Err(why) = unpacked(Kernel::SchedExt, &workspace.target_directory.join("vm")) {
-        return Ok(Outcome::Skipped(format!("the scheduler is not tested: {why}")));
+    let kernel = unpacked(Kernel::SchedExt, &workspace.target_directory.join("vm"));
+    kernel.err().map(|why| format!("the scheduler is not tested: {why}"))
+}
+
+/// The tests of the scheduler and of the table in the kernel, in a machine whose kernel loads
+/// schedulers. Where they cannot be built, or the kernel cannot be fetched, they are skipped.
+fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
+    if let Some(why) = scheduler_missing(workspace) {
+        return Ok(Outcome::Skipped(why));
     }
     println!("in the machine, with a kernel that loads schedulers:");
     build_with_scheduler()?;
-    let test = build("corebeat-kernel", "vm", Some("bpf"))?;
-    let script = "set -e; export COREBEAT_VM_SCHED_EXT=1; \"$1\" --test-threads 1 --show-output
-        corebeat doctor | grep -q '^yes .*scheduler of Corebeat'
+    let tests = ["vm", "table"].map(|test| build("corebeat-kernel", test, Some("bpf")));
+    let [test, table] = tests.map(|path| path.map(|path| path.to_string_lossy().into_owned()));
+    let script = "set -e; export COREBEAT_VM_SCHED_EXT=1
+        for t in \"$2\" \"$1\"; do \"$t\" --test-threads 1 --show-output; done
+        corebeat doctor > /tmp/doctor; grep -q '^yes .*scheduler of Corebeat' /tmp/doctor
+        grep -q '^yes .*counts of threads in the kernel' /tmp/doctor
         A='corebeat workload cluster-spin -t 4 -s 0.001'
         corebeat run --kernel --policy coscheduling --report-file /tmp/report -- $A -- $A
         cat /tmp/report; grep -q 'coscheduled at least' /tmp/report
+        if grep -q 'read from /proc' /tmp/report; then exit 1; fi
         [ $(cat /sys/kernel/sched_ext/state) = disabled ]";
-    let command = ["sh", "-c", script, "vm", &*test.to_string_lossy()];
-    match boot(workspace, Kernel::SchedExt, Groups::V2, STEP_MINUTES, &command)? {
+    boot_tests(workspace, &["sh", "-c", script, "vm", &test?, &table?], STEP_MINUTES)
+}
+
+/// The test that kills the process of the scheduler, at many moments: a part of `soak`.
+pub(crate) fn soak(workspace: &Workspace) -> Result<Outcome, String> {
+    if let Some(why) = missing().or_else(|| scheduler_missing(workspace)) {
+        return Ok(Outcome::Skipped(why));
+    }
+    let test = build("corebeat-kernel", "vm", Some("bpf"))?.to_string_lossy().into_owned();
+    let script = "export COREBEAT_VM_SCHED_EXT=1 COREBEAT_SOAK=1
+        \"$1\" --exact kernel_scheduler_ends_with_its_process --show-output";
+    boot_tests(workspace, &["sh", "-c", script, "vm", &test], SOAK_MINUTES)
+}
+
+fn boot_tests(workspace: &Workspace, command: &[&str], minutes: u32) -> Result<Outcome, String> {
+    match boot(workspace, Kernel::SchedExt, Groups::V2, minutes, command)? {
         0 => Ok(Outcome::Passed),
         code => Err(format!("the tests of the scheduler ended with {code} in the virtual machine")),
     }

@@ -1,5 +1,5 @@
-//! Compiles the scheduler for the kernel (with the feature `bpf`), and the same decisions for the
-//! tests.
+//! Compiles the programs for the kernel (with the feature `bpf`), and the decisions of the
+//! scheduler for the tests.
 
 use std::env;
 use std::path::Path;
@@ -12,13 +12,13 @@ fn main() {
     cc::Build::new().file("twin/twin.c").include("bpf").std("gnu11").compile("corebeat_twin");
     // The linker of tests takes what it needs; other crates use nothing of this archive.
     if env::var_os("CARGO_FEATURE_BPF").is_some() {
-        compile_scheduler();
+        ["corebeat", "table"].into_iter().for_each(compile);
     }
 }
 
-fn compile_scheduler() {
+fn compile(name: &str) {
     let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let object = Path::new(&out).join("corebeat.bpf.o");
+    let object = Path::new(&out).join(format!("{name}.bpf.o"));
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys sets its include folder");
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let mut command = Command::new(&clang);
@@ -27,7 +27,9 @@ fn compile_scheduler() {
         .args(["-Wno-unused-function", "-Wno-missing-declarations", "-D__TARGET_ARCH_x86"])
         .arg("-I")
         .arg(headers)
-        .args(["-c", "bpf/corebeat.bpf.c", "-o"])
+        .arg("-c")
+        .arg(format!("bpf/{name}.bpf.c"))
+        .arg("-o")
         .arg(&object);
     match command.status() {
         Ok(status) if status.success() => {}

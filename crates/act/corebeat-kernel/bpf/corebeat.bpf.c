@@ -558,6 +558,9 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 		if (!is_capped(group_at(t->group), now_ns))
 			prev_group = t->group;
 	}
+	/* A CPU without threads of this scheduler, which the kernel asks before it idles. */
+	if (!waiting && !t)
+		return;
 	if (waiting && take_starving(cpu, waiting, now_ns))
 		return;
 	if (!t && placed != NO_GROUP && !is_capped(group_at(placed), now_ns) &&

@@ -1,4 +1,4 @@
-/* The parts of the kernel's types that the scheduler uses, and the functions of sched_ext. The
+/* The parts of the kernel's types that the programs use, and the functions of sched_ext. The
  * loader finds the real places of the fields (CO-RE), so that one object runs on many kernels. The
  * names and numbers are those of Linux, Documentation/scheduler/sched-ext.rst and
  * kernel/sched/ext/internal.h.
@@ -27,6 +27,7 @@ enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1024,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
@@ -48,6 +49,7 @@ struct sched_ext_entity {
 };
 
 struct task_struct {
+	unsigned int __state;
 	int pid;
 	int tgid;
 	unsigned int policy;
@@ -56,6 +58,15 @@ struct task_struct {
 	struct cpumask cpus_mask;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+};
+
+/* The registers of a system call on x86-64. */
+struct pt_regs {
+	unsigned long r10;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
 };
 
 struct scx_init_task_args {

@@ -1,8 +1,9 @@
-//! The scheduler of a program that was built without it.
+//! The scheduler and the table of a program that was built without them.
 
 use crate::Error;
 use corebeat_machine::{
-    Action, Coscheduler, CpuId, Effect, ProgramId, Scheduler, SchedulerError, ThreadId, Turns,
+    Action, Coscheduler, CpuId, Effect, ProgramId, Scheduler, SchedulerError, ThreadId, ThreadRow,
+    ThreadTable, Turns,
 };
 
 /// The scheduler in the kernel. This program was built without it, so there is no value of this
@@ -56,6 +57,35 @@ impl Scheduler for KernelScheduler {
     }
 
     fn failure(&self) -> Option<String> {
+        match *self {}
+    }
+}
+
+/// The table of threads in the kernel. This program was built without it, so there is no value of
+/// this type.
+#[derive(Debug)]
+pub enum KernelTable {}
+
+impl KernelTable {
+    /// Loads the table.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`], always.
+    pub fn load() -> Result<KernelTable, Error> {
+        Err(Error::NotBuilt)
+    }
+
+    /// Lets the kernel check the programs of the table.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`], always.
+    pub fn check_load() -> Result<(), Error> {
+        Err(Error::NotBuilt)
+    }
+}
+
+impl ThreadTable for KernelTable {
+    fn add(&mut self, _: i32) -> Result<Box<dyn ThreadRow>, String> {
         match *self {}
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 pub enum Error {
     /// This program was built without the scheduler.
     #[error(
-        "this program was built without the scheduler: build it with 'cargo build --features \
+        "this program was built without the parts for the kernel: build it with 'cargo build --features \
          kernel', which needs clang, libelf-dev, zlib1g-dev, pkg-config and make"
     )]
     NotBuilt,
@@ -35,9 +35,29 @@ pub enum Error {
          those of the kernel: run Corebeat outside of the container"
     )]
     Namespace,
+    /// The process has clocks of its own.
+    #[error(
+        "this process is in a time namespace of its own, whose clocks differ from those of the \
+         kernel: run Corebeat outside of the container"
+    )]
+    Clock,
     /// The kernel refused the scheduler.
     #[error("the kernel refused the scheduler: {0}")]
     Load(String),
+    /// The process may not trace the kernel.
+    #[error(
+        "counting threads in the kernel requires CAP_BPF and CAP_PERFMON: run Corebeat as root"
+    )]
+    TracingDenied,
+    /// The processor is not supported.
+    #[error("threads are counted in the kernel on x86-64 only")]
+    Processor,
+    /// The kernel refused the programs that count threads.
+    #[error(
+        "the kernel refused the programs that count threads: use Linux 5.18 or later without \
+         kernel lockdown; its reason: {0}"
+    )]
+    LoadTable(String),
     /// The thread that plans turns cannot be started.
     #[error("cannot start the thread that plans turns: {0}")]
     Thread(io::Error),

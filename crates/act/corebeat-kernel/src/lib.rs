@@ -1,5 +1,7 @@
 //! A scheduler in the Linux kernel (sched_ext), which carries out actions exactly: coscheduled sets
-//! with turns, weights and quotas of programs, and one priority for all threads of a program.
+//! with turns, weights and quotas of programs, and one priority for all threads of a program. The
+//! crate also has a table in which the kernel counts what threads do, with the scheduler or without
+//! it.
 //!
 //! Place in the loop: act; uses base.
 //!
@@ -51,6 +53,15 @@
 //! The scheduler schedules only threads of the policy `SCHED_EXT`. The machine gives the policy to
 //! the threads of admitted programs, with an entry in its journal.
 //!
+//! [`KernelTable`] is independent of the scheduler (`bpf/table.bpf.c`). Programs at tracepoints add
+//! the time of each state of a thread to its row, which this process maps and reads without a call:
+//!
+//! ```text
+//!   user space                                   kernel
+//!   add a thread, free a row              -----> places: number of the thread -> row
+//!   ThreadRow::read                       <----- rows: state, time in each state, switches, moves
+//! ```
+//!
 //! # Invariants
 //!
 //! 1. No CPU is idle while a thread that may run there waits, except for a quota
@@ -68,6 +79,20 @@
 //!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
 //!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
+//! 7. The times of a counted thread add up to the time since it was added
+//!    (`times_add_up_to_the_time_since_the_thread_was_added`), and its switches are those of the
+//!    kernel (`switches_are_those_of_the_kernel`).
+//! 8. Only added threads are counted, and a full table refuses further ones
+//!    (`full_table_refuses_threads_until_one_is_dropped`). The row of a thread that has ended does
+//!    not change (`counts_end_with_the_thread`). A thread that gets the number of the first thread
+//!    by `execve` ends (`thread_that_becomes_the_first_one_by_execve_ends`).
+//!
+//! Orderings of the table (`bpf/table.bpf.c` has the writing side):
+//!
+//! | in `Rows::read` | ordering | pairs with, in order on x86 |
+//! | --- | --- | --- |
+//! | number of changes before the copy | Acquire | stores of the kernel after its first increment |
+//! | fence after the copy | Acquire | stores of the kernel before its second increment |
 //!
 //! # Failure
 //!
@@ -80,11 +105,11 @@
 //! - Threads of other programs have precedence: the kernel runs a thread of `SCHED_EXT` only on a
 //!   CPU where no thread of the default scheduler waits, except for a small reserve in new kernels.
 //!   A thread that loses its CPU runs on another one that is free. Steer all programs that compete.
-//! - At most 63 programs and 512 CPUs.
+//! - At most 63 programs and 512 CPUs. The table has 16,384 threads.
 //! - A quota is exceeded by at most a slice of 0.5 ms on each CPU, which counts in the next period.
 //! - Turns end at most a reading (a fifth of a turn, at most 20 ms) after the last thread of a set
 //!   has ended; until then other programs fill the CPUs of the set.
-#![cfg_attr(not(test), forbid(unsafe_code))]
+#![cfg_attr(not(test), deny(unsafe_code))]
 
 #[cfg(not(feature = "bpf"))]
 mod absent;
@@ -97,17 +122,21 @@ mod keeper;
 #[cfg(feature = "bpf")]
 mod loaded;
 #[cfg(feature = "bpf")]
+mod object;
+#[cfg(feature = "bpf")]
 mod scheduler;
 #[cfg(any(feature = "bpf", test))]
 mod state;
+#[cfg(feature = "bpf")]
+mod table;
 #[cfg(any(feature = "bpf", test))]
 mod turn;
 #[cfg(test)]
 mod twin;
 
 #[cfg(not(feature = "bpf"))]
-pub use absent::KernelScheduler;
-pub use availability::{check, loaded};
+pub use absent::{KernelScheduler, KernelTable};
+pub use availability::{check, check_table, loaded};
 pub use error::Error;
 #[cfg(feature = "bpf")]
 pub use group::GroupState;
@@ -115,3 +144,5 @@ pub use group::GroupState;
 pub use loaded::Groups;
 #[cfg(feature = "bpf")]
 pub use scheduler::KernelScheduler;
+#[cfg(feature = "bpf")]
+pub use table::KernelTable;

@@ -2,11 +2,10 @@
 
 use crate::Error;
 use crate::group::{GroupState, Request};
+use crate::object::{self, missing};
 use crate::state::{Counter, NO_GROUP};
 use corebeat_machine::Turns;
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramInput, set_print,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput};
 use std::ffi::OsStr;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,16 +14,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/corebeat.bpf.o"
 
 /// Name of the functions of the scheduler in the object.
 const OPERATIONS: &str = "corebeat";
-
-/// Largest number of bytes of messages of the kernel in an error.
-const MESSAGES_MAX: usize = 2500;
-
-/// Messages of libbpf while the scheduler is loaded.
-static MESSAGES: Mutex<String> = Mutex::new(String::new());
-
-fn collect(_: PrintLevel, message: String) {
-    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
-}
 
 /// A view of the groups in the kernel, for tests and measurements.
 #[derive(Debug)]
@@ -52,21 +41,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     pub(crate) fn load() -> Result<Loaded, Error> {
-        MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let before = set_print(Some((PrintLevel::Warn, collect)));
-        let loaded = Loaded::attach();
-        set_print(before);
-        loaded.map_err(|e| {
-            let messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
-            // The last messages state the reason; those before are the trace of the verifier.
-            let start = messages.len().saturating_sub(MESSAGES_MAX);
-            let start = (start..=messages.len()).find(|at| messages.is_char_boundary(*at));
-            let last = messages[start.unwrap_or(messages.len())..].trim().replace('\n', "; ");
-            match last.is_empty() {
-                true => Error::Load(e.to_string()),
-                false => Error::Load(format!("{e}: {last}")),
-            }
-        })
+        object::explained(Loaded::attach, Error::Load)
     }
 
     fn attach() -> libbpf_rs::Result<Loaded> {
@@ -166,10 +141,6 @@ impl Loaded {
         let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
         Some(String::from_utf8_lossy(text).into_owned())
     }
-}
-
-fn missing(name: &str) -> libbpf_rs::Error {
-    std::io::Error::other(format!("the object has no {name}")).into()
 }
 
 fn request(error: libbpf_rs::Error) -> Error {

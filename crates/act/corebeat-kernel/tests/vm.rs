@@ -2,7 +2,7 @@
 //! other hosts the tests print a line and do nothing.
 
 use corebeat_conformance::{ProgramSettings, ProgramSpec, Settings, Subject, failures};
-use corebeat_kernel::{Groups, KernelScheduler, check};
+use corebeat_kernel::{Groups, KernelScheduler, KernelTable, check};
 use corebeat_linux::{Error, LinuxMachine, Options};
 use corebeat_machine::{
     Action, Class, CoscheduledSet, CpuId, CpuSet, Machine, ProgramId, Scheduler, Target, ThreadId,
@@ -188,6 +188,7 @@ impl KernelSubject {
         let scheduler = load();
         let groups = scheduler.groups().unwrap();
         machine.set_scheduler(Box::new(scheduler));
+        machine.set_table(Box::new(KernelTable::load().unwrap()));
         let players: Vec<Player> =
             specs.iter().map(|spec| Player::start(spec.threads, spec.nice, false)).collect();
         let own = players.iter().map(|player| settings(player.pid())).collect();
@@ -482,6 +483,7 @@ fn steer() {
     let state_dir = Some(dir.into());
     let mut machine = LinuxMachine::new(Options { state_dir, ..Options::default() }).unwrap();
     machine.set_scheduler(Box::new(load()));
+    machine.set_table(Box::new(KernelTable::load().unwrap()));
     let program = machine.watch(pid.parse().unwrap()).unwrap();
     machine.admit(program).unwrap();
     let sets = [CoscheduledSet { cpus: 2, within: None }];
@@ -497,18 +499,22 @@ fn steer() {
 
 /// Role of this executable: the process to steer, and the folder of the journal.
 const STEER: &str = "COREBEAT_TEST_STEER";
-/// Number of moments at which the process is killed.
+/// Number of moments at which the process is killed, and in `cargo xtask soak`.
 const KILLS: u64 = 20;
+const KILLS_OF_SOAK: u64 = 100;
 
 #[test]
 fn kernel_scheduler_ends_with_its_process() {
     let Some(_alone) = alone() else { return };
-    let seed = 1;
+    let seed = std::env::var("COREBEAT_KILL_SEED").map(|seed| seed.parse().expect("a number"));
+    let seed = seed.unwrap_or_else(|_| fastrand::u64(..));
     let rng = &mut fastrand::Rng::with_seed(seed);
+    let kills = if std::env::var_os("COREBEAT_SOAK").is_some() { KILLS_OF_SOAK } else { KILLS };
+    println!("{kills} kills; COREBEAT_KILL_SEED={seed} repeats their moments");
     let program = Player::start(4, 0, true);
     let dir = tempfile::tempdir().unwrap();
     let journals = dir.path().join("state");
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let group = TestGroup::new();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["steer", "--exact", "--nocapture", "--test-threads=1"]);

@@ -16,7 +16,7 @@ use crate::{Allowance, Error, Started, TeamChannel, topology};
 use actuators::Actuators;
 use corebeat_machine::{
     Action, Coscheduler, CpuId, CpuSet, Effect, Machine, ProgramId, ProgramSample, Restored,
-    Scheduler, Snapshot, TeamSample, ThreadId, ThreadSample, Topology, Turns,
+    Scheduler, Snapshot, TeamSample, ThreadId, ThreadSample, ThreadTable, Topology, Turns,
 };
 pub use sensors::LOCKS_SAMPLED;
 use sensors::Sensors;
@@ -109,8 +109,13 @@ impl LinuxMachine {
         let mut notes = Vec::new();
         let counting = options.counters.then(|| Counting::probe().ok()).flatten();
         let descriptors_max = file::descriptors_max();
-        let mut reader =
-            Reader { buffer: Buffer::new(), counting, descriptors_left: descriptors_max };
+        let mut reader = Reader {
+            buffer: Buffer::new(),
+            counting,
+            descriptors_left: descriptors_max,
+            table: None,
+            table_refusal: None,
+        };
         // Without kept descriptors: the limit may be low.
         let mut own = Process::open(std::process::id() as i32, false)?;
         own.count_from_now(&mut reader.buffer);
@@ -167,6 +172,12 @@ impl LinuxMachine {
     /// options request counters and single threads cannot be counted.
     pub fn count_host(&mut self) {
         self.notes.extend(self.sensors.count_host(self.host_cpus.iter()));
+    }
+
+    /// Sets a table in which the kernel counts threads. Threads that are watched from now on are
+    /// read from the table instead of files, as far as it has rows.
+    pub fn set_table(&mut self, table: Box<dyn ThreadTable>) {
+        self.reader.table = Some(table);
     }
 
     /// Sets a scheduler in the kernel, to which [`admit`](Self::admit) moves programs. The machine
@@ -308,6 +319,10 @@ impl LinuxMachine {
                  small: increase it with 'ulimit -n'"
             )
         }));
+        notes.extend(
+            (self.reader.table_refusal.iter())
+                .map(|why| format!("some threads are read from /proc: {why}")),
+        );
         notes.extend(self.sensors.notes());
         notes.extend(self.actuators.notes());
         notes
@@ -437,6 +452,8 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
+        // The state of a thread that the kernel counts needs no samples.
+        let threads = threads.filter(|t| !t.is_counted() || t.is_quiet());
         let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
             threads.partition(|t| t.is_quiet());
         let mut left = SAMPLE_THREADS_MAX;

@@ -6,7 +6,7 @@ use crate::process::{self, Children, Process, Progress, Sums};
 use crate::thread::{
     self, DESCRIPTORS_PER_THREAD, Observed, Thread, WaitParts, WaitSamples, clock_ns, now_ns,
 };
-use corebeat_machine::{ThreadId, ThreadSample};
+use corebeat_machine::{ThreadId, ThreadRow, ThreadSample, ThreadTable};
 use rustix::time::ClockId;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,6 +19,10 @@ pub(crate) struct Reader {
     pub(crate) counting: Option<Counting>,
     /// Number of descriptors that may still be kept open.
     pub(crate) descriptors_left: usize,
+    /// Table in which the kernel counts threads.
+    pub(crate) table: Option<Box<dyn ThreadTable>>,
+    /// Why the table has refused a thread, the first time.
+    pub(crate) table_refusal: Option<String>,
 }
 
 impl Reader {
@@ -27,6 +31,18 @@ impl Reader {
         let left = self.descriptors_left.checked_sub(self.descriptors_per_thread());
         self.descriptors_left = left.unwrap_or(self.descriptors_left);
         left.is_some()
+    }
+
+    /// Adds a thread to the table of the kernel, if there is one. Files replace a missing row.
+    fn row(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
+        let table = self.table.as_mut()?;
+        match table.add(tid) {
+            Ok(row) => Some(row),
+            Err(why) => {
+                self.table_refusal.get_or_insert(why);
+                None
+            }
+        }
     }
 
     pub(crate) fn descriptors_per_thread(&self) -> usize {
@@ -159,8 +175,9 @@ impl Program {
         }
         let keep = reader.keep();
         let counter = reader.counting.filter(|_| keep).and_then(|c| c.thread(tid));
+        let row = reader.row(tid);
         let buffer = &mut reader.buffer;
-        let mut thread = Thread::open(process.id.tid, tid, keep, counter, buffer)?;
+        let mut thread = Thread::open(process.id.tid, tid, keep, counter, row, buffer)?;
         // A process that is still alive has kept its number: the thread belongs to this process and
         // not to a later one.
         if !process.is_alive() {

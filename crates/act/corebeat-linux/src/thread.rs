@@ -1,20 +1,22 @@
 //! A watched thread: its files, its last reading, and its time shares between two readings.
 
 mod parse;
+mod row;
 mod shares;
 #[cfg(test)]
 mod tests;
 
 use crate::counter::{Counted, ThreadCounter};
 use crate::file::{Buffer, ProcFile};
-use corebeat_machine::{CpuId, ThreadId, ThreadSample};
+use corebeat_machine::{CpuId, ThreadId, ThreadRow, ThreadSample};
 use parse::SchedStat;
 pub(crate) use parse::{
     CONTENDED, CONTENDED_GOMP, FUTEX_LOCK_PI2, WaitFile, WaitState, parse_schedstat, parse_stat,
     parse_switches,
 };
+use row::{CountedSpan, Row};
 use rustix::time::ClockId;
-use shares::{Divided, Full, Rates, Reading, counters, divide};
+use shares::{BLOCKED_NOISE, Divided, Full, Rates, Reading, counters, divide};
 pub(crate) use shares::{WaitParts, WaitSamples};
 
 /// A watched thread.
@@ -30,6 +32,8 @@ pub(crate) struct Thread {
     look: ProcFile,
     wait_file: WaitFile,
     counter: Option<ThreadCounter>,
+    /// Counts of the kernel, which replace the files except for a full reading.
+    row: Option<Row>,
     /// Last full reading, and the rates from that reading; `None` before the first observation.
     full: Full,
     rates: Option<Rates>,
@@ -63,6 +67,13 @@ pub(crate) enum Observed {
     Ended(Option<ThreadSample>),
 }
 
+/// Fields of `stat` that a reading uses.
+struct StatFields {
+    user_ticks: u64,
+    system_ticks: u64,
+    runnable: bool,
+}
+
 impl Thread {
     /// Starts to watch a thread. `None` if the thread has ended.
     pub(crate) fn open(
@@ -70,6 +81,7 @@ impl Thread {
         tid: i32,
         keep: bool,
         counter: Option<ThreadCounter>,
+        row: Option<Box<dyn ThreadRow>>,
         buffer: &mut Buffer,
     ) -> Option<Self> {
         let open = |name: &str| ProcFile::open(format!("/proc/{pid}/task/{tid}/{name}"), keep);
@@ -98,6 +110,7 @@ impl Thread {
             look,
             wait_file,
             counter,
+            row: row.map(Row::new),
             full: Full::default(),
             rates: None,
             base: Reading::birth(0),
@@ -113,6 +126,11 @@ impl Thread {
         thread.base_sched = thread.read_schedstat(buffer);
         thread.base = thread.read_full(thread.base_sched, buffer)?;
         thread.rates = None;
+        // The thread was added to the table before its state was read.
+        if thread.row.is_some() && thread.base.runnable == Some(false) {
+            let state = thread.read_state(thread.base_sched, buffer);
+            thread.row.iter().for_each(|row| row.found(state));
+        }
         Some(thread)
     }
 
@@ -141,8 +159,20 @@ impl Thread {
         self.wait_samples
     }
 
+    /// Returns whether the kernel counts the thread. A sample then only detects whether a quiet
+    /// thread runs again.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.row.as_ref().is_some_and(Row::is_in_use)
+    }
+
     /// Takes a cheap sample between two observations: where the thread sleeps, if it does.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
+        if let Some(counted) = self.row.as_ref().and_then(|row| row.counted(now_ns())) {
+            if !counted.is_quiet() {
+                self.quiet_spans = 0;
+            }
+            return;
+        }
         let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
         if sched != self.base_sched {
             self.quiet_spans = 0;
@@ -158,6 +188,64 @@ impl Thread {
     /// Returns what happened since the last observation, from a `full` reading or from schedstat
     /// and rates. `fallback` splits the blocked time of a thread that no sample found asleep.
     pub(crate) fn observe(
+        &mut self,
+        full: bool,
+        fallback: Option<WaitParts>,
+        buffer: &mut Buffer,
+    ) -> Observed {
+        let counted = self.row.as_ref().and_then(|row| row.counted(now_ns()));
+        if let Some(counted) = counted {
+            return self.observe_row(&counted, full, buffer);
+        }
+        let observed = self.observe_files(full, fallback, buffer);
+        self.row.iter_mut().for_each(|row| row.begin(self.base.at_ns));
+        observed
+    }
+
+    /// Observes the thread by its row. Of the files, only a full reading reads `stat`, for the name
+    /// and the part of the run time in the kernel.
+    fn observe_row(&mut self, counted: &CountedSpan, full: bool, buffer: &mut Buffer) -> Observed {
+        let quiet = counted.is_quiet();
+        self.quiet_spans = if quiet { self.quiet_spans.saturating_add(1) } else { 0 };
+        let mut is_gone = false;
+        if full && !quiet && !counted.has_ended() {
+            match self.read_stat(buffer) {
+                Some(StatFields { user_ticks, system_ticks, .. }) => {
+                    self.set_full(Full { user_ticks, system_ticks, ..self.full });
+                }
+                None => is_gone = true,
+            }
+        }
+        let mut after = counted.reading(&self.base);
+        after.counted = self.counted();
+        self.cpu = counted.after.cpu.or(self.cpu);
+        let sample = self.thread_sample(&after, counted.parts(), 0.0);
+        if is_gone {
+            return Observed::Ended(Some(sample));
+        }
+        if counted.has_ended() {
+            let sched = self.read_schedstat(buffer);
+            let Some(base) = self.read_full(sched, buffer) else {
+                return Observed::Ended(Some(sample));
+            };
+            // Another thread has become the first one of the process by `execve`, and has the
+            // number of the one that ended. From here on, the files count.
+            (self.base, self.base_sched, self.rates, self.row) = (base, sched, None, None);
+            return Observed::Alive(sample);
+        }
+        if let (Some(counter), false) = (&mut self.counter, quiet) {
+            let rate = counted.switches_per_s();
+            counter.stop_above(rate);
+            if counter.start_below(rate) {
+                after.counted = counter.read();
+            }
+        }
+        self.row.iter_mut().for_each(|row| row.settle(counted));
+        self.base = after;
+        Observed::Alive(sample)
+    }
+
+    fn observe_files(
         &mut self,
         full: bool,
         fallback: Option<WaitParts>,
@@ -184,7 +272,7 @@ impl Thread {
         } else if self.wait_samples.parts().is_none() {
             self.sample_wait(after.at_ns, sched, buffer);
         }
-        let sample = self.thread_sample(&after, fallback);
+        let sample = self.thread_sample(&after, self.sampled_parts(fallback), BLOCKED_NOISE);
         if let (Some(counter), Some(sched), false) = (&mut self.counter, sched, quiet) {
             let rate = switches_per_s(self.base_sched, sched, sample.span_ns);
             counter.stop_above(rate);
@@ -211,14 +299,20 @@ impl Thread {
             runnable: None,
             ..self.base
         };
-        Some(self.thread_sample(&last, fallback))
+        Some(self.thread_sample(&last, self.sampled_parts(fallback), BLOCKED_NOISE))
     }
 
-    fn thread_sample(&self, after: &Reading, fallback: Option<WaitParts>) -> ThreadSample {
+    /// Returns the parts of blocked time by samples.
+    fn sampled_parts(&self, fallback: Option<WaitParts>) -> Option<WaitParts> {
+        self.wait_samples.parts().or(fallback).filter(|_| !self.hidden)
+    }
+
+    /// Returns a sample from the last reading up to this one. Blocked time up to `noise`, a share
+    /// of the span, counts as sleep.
+    fn thread_sample(&self, after: &Reading, parts: Option<WaitParts>, noise: f64) -> ThreadSample {
         let lifetime = || Rates::between(&Full::default(), &self.full);
         let system_part = self.rates.unwrap_or_else(lifetime).system_part;
-        let parts = self.wait_samples.parts().or(fallback).filter(|_| !self.hidden);
-        let Divided { span_ns, shares } = divide(&self.base, after, system_part, parts);
+        let Divided { span_ns, shares } = divide(&self.base, after, system_part, parts, noise);
         ThreadSample {
             id: self.id,
             pid: self.pid,
@@ -278,10 +372,8 @@ impl Thread {
         self.schedstat.read(buffer).ok().and_then(|t| parse_schedstat(&t))
     }
 
-    /// Reads all files except schedstat, which the caller has just read. `None` if the thread has
-    /// ended.
-    fn read_full(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) -> Option<Reading> {
-        let at_ns = now_ns();
+    /// Reads the file `stat`, and sets the name and the CPU. `None` if the thread has ended.
+    fn read_stat(&mut self, buffer: &mut Buffer) -> Option<StatFields> {
         let text = self.stat.read(buffer).ok()?;
         let stat = parse_stat(&text)?;
         // A file that is opened for each reading may be that of a later thread with this number.
@@ -293,11 +385,23 @@ impl Thread {
         }
         (self.cpu, self.hidden) = (stat.cpu, stat.hidden);
         let (user_ticks, system_ticks, runnable) = (stat.user, stat.system, stat.state == 'R');
-        let switches = self.switches.read(buffer).map(|t| parse_switches(&t)).unwrap_or_default();
-        let full =
-            Full { slices: sched.map_or(0, |s| s.slices), user_ticks, system_ticks, switches };
+        Some(StatFields { user_ticks, system_ticks, runnable })
+    }
+
+    /// Sets the last full reading.
+    fn set_full(&mut self, full: Full) {
         self.rates = Some(Rates::between(&self.full, &full));
         self.full = full;
+    }
+
+    /// Reads all files except schedstat, which the caller has just read. `None` if the thread has
+    /// ended.
+    fn read_full(&mut self, sched: Option<SchedStat>, buffer: &mut Buffer) -> Option<Reading> {
+        let at_ns = now_ns();
+        let StatFields { user_ticks, system_ticks, runnable } = self.read_stat(buffer)?;
+        let switches = self.switches.read(buffer).map(|t| parse_switches(&t)).unwrap_or_default();
+        let slices = sched.map_or(0, |s| s.slices);
+        self.set_full(Full { slices, user_ticks, system_ticks, switches });
         let ticks_ns =
             user_ticks.saturating_add(system_ticks).saturating_mul(1_000_000_000 / ticks_per_s());
         Some(Reading {

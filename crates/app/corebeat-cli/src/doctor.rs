@@ -33,7 +33,7 @@ pub(crate) fn main(options: Options) -> Done {
         system: system_name(),
         // Without /proc there is no machine. The facts report this.
         topology: machine.map_or_else(|_| flat(), |m| m.topology().clone()),
-        facts: facts().into_iter().chain([scheduler()]).collect(),
+        facts: facts().into_iter().chain([scheduler(), table()]).collect(),
     };
     let text = match options.json {
         true => serde_json::to_string(&findings).map_err(Failure::internal)? + "\n",
@@ -54,6 +54,21 @@ fn scheduler() -> Fact {
         offer,
         detail,
         cost: "programs take turns by freezing, and weights are nice values or those of groups",
+        how: "see the page 'The scheduler in the kernel' of the book",
+    }
+}
+
+/// Whether `--tables` works.
+fn table() -> Fact {
+    let (offer, detail) = match corebeat_kernel::KernelTable::check_load() {
+        Ok(()) => (Offer::Yes, "can be loaded (--tables, --kernel)".to_owned()),
+        Err(why) => (Offer::No, why.to_string()),
+    };
+    Fact {
+        name: "counts of threads in the kernel",
+        offer,
+        detail,
+        cost: "threads are read from /proc, which takes more CPU time, and waits are sampled",
         how: "see the page 'The scheduler in the kernel' of the book",
     }
 }

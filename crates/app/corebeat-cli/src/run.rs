@@ -80,6 +80,10 @@ pub(crate) struct Options {
     /// Load the scheduler of Corebeat into the kernel for the programs; requires root
     #[arg(long)]
     kernel: bool,
+    /// Let the kernel count the threads instead of reading their files, as --kernel does; requires
+    /// privileges
+    #[arg(long)]
+    tables: bool,
     /// Let no policy change the scheduling class
     #[arg(long)]
     no_class: bool,
@@ -282,6 +286,7 @@ pub(crate) fn main(options: Options) -> Done {
         overrides: options.overrides,
         class: !options.no_class,
         kernel: options.kernel,
+        tables: options.tables,
         history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),
         policy: options.policy,

@@ -78,6 +78,7 @@ mod machine;
 mod sample;
 mod scheduler;
 pub mod server;
+mod table;
 mod topology;
 
 pub use action::{
@@ -92,4 +93,5 @@ pub use sample::{
     TeamSample, ThreadId, ThreadSample, TimeShares,
 };
 pub use scheduler::{Scheduler, SchedulerError, Turns};
+pub use table::{BlockedCause, CountedState, ThreadCounts, ThreadRow, ThreadTable};
 pub use topology::{Cpu, Node, Topology, TopologyError};

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::history::{History, Point};
 use crate::report::{Ended, Frame, Interval, ProgramFrame, Report, Watching};
 use crate::supervisor::{Input, Run, Supervisor, null};
-use corebeat_kernel::KernelScheduler;
+use corebeat_kernel::{KernelScheduler, KernelTable};
 use corebeat_linux::{
     Allowance, Answer, Launch, LinuxMachine, MemoryPolicy, Options, Remaining, SpinFunction,
     TeamChannel, Usage, answers, restore_all, state_dir, throttled_s, topology, waited_s,
@@ -65,8 +65,11 @@ pub struct RunOptions {
     pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
-    /// Load the scheduler into the kernel, and move the programs to it.
+    /// Load the scheduler into the kernel, and move the programs to it; includes `tables`.
     pub kernel: bool,
+    /// Let the kernel count the threads, instead of reading their files, if that is permitted. The
+    /// counts include those of `exact_locks`.
+    pub tables: bool,
     /// Record the programs over time, for [`Report::series`].
     pub history: bool,
     /// Lines about the running programs.
@@ -101,6 +104,7 @@ impl Default for RunOptions {
             overrides: false,
             class: true,
             kernel: false,
+            tables: false,
             history: false,
             interval: None,
             memory: None,
@@ -359,10 +363,16 @@ fn hold(
 ) -> Result<Held, Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
+    let table = (options.kernel || options.tables).then(KernelTable::load).transpose();
+    let table = table.unwrap_or_else(|why| {
+        notes.push(format!("threads are read from /proc: {why}"));
+        None
+    });
     let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
-        exact_locks: options.exact_locks,
+        // The table has the times already.
+        exact_locks: options.exact_locks && table.is_none(),
         allowed_cpus: true,
         // Programs can observe signals. The user has not asked for turns.
         freezes_by_groups_only: options.policy == PolicyName::Auto,
@@ -372,6 +382,9 @@ fn hold(
     if options.kernel {
         let scheduler = KernelScheduler::load().map_err(Error::failed)?;
         supervisor.machine().set_scheduler(Box::new(scheduler));
+    }
+    if let Some(table) = table {
+        supervisor.machine().set_table(Box::new(table));
     }
     // From here on, a signal must not end this process before its files are removed.
     supervisor.take_signals()?;

@@ -6,7 +6,7 @@ use corebeat_machine::{Counters, TimeShares};
 
 /// Blocked time up to this share of the span counts as sleep without samples: the method has an
 /// error of about one percentage point.
-const BLOCKED_NOISE: f64 = 0.01;
+pub(super) const BLOCKED_NOISE: f64 = 0.01;
 
 /// Factor by which each span reduces the weight of earlier samples: the split into lock, park and
 /// sleep follows the last few spans.
@@ -110,7 +110,7 @@ pub(crate) struct Divided {
 }
 
 /// Divides the time between two readings. `system_part` is the share of run time in the kernel,
-/// `parts` divides the blocked time.
+/// `parts` divides the blocked time; a share of the span up to `noise` counts as sleep.
 ///
 /// The kernel reports run time and run-queue wait; the rest of the span is blocked time, with two
 /// corrections. A thread that was runnable at both readings and did not switch voluntarily was not
@@ -122,6 +122,7 @@ pub(crate) fn divide(
     after: &Reading,
     system_part: f64,
     parts: Option<WaitParts>,
+    noise: f64,
 ) -> Divided {
     let none = Divided { span_ns: 0, shares: TimeShares::default() };
     let span = after.at_ns.saturating_sub(before.at_ns) as f64;
@@ -143,7 +144,7 @@ pub(crate) fn divide(
         wait = Some(1.0 - running);
     }
     let mut blocked = wait.map(|l| (1.0 - running - l).max(0.0));
-    let is_noise = blocked.is_some_and(|b| b <= BLOCKED_NOISE);
+    let is_noise = blocked.is_some_and(|b| b <= noise);
     let parts = if is_noise { Some(WaitParts::SLEEP) } else { parts };
 
     let stopped = blocked.zip(parts).map_or(0.0, |(b, p)| b * p.stopped);

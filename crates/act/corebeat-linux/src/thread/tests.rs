@@ -2,7 +2,7 @@
 
 use super::parse::Switches;
 use super::*;
-use corebeat_machine::TimeShares;
+use corebeat_machine::{BlockedCause, CountedState, ThreadCounts, TimeShares};
 use proptest::prelude::*;
 use std::io::Read;
 use std::sync::{Condvar, Mutex};
@@ -12,6 +12,11 @@ const STAT: &str = "5057 (a) b (c) S 5055 5057 5057 0 -1 4194560 2131 38967 0 3 
                     0 1 0 88838 5124096 958 18446744073709551615 94394425004032 \
                     94394425793437 140721010183360 0 0 0 65536 4 1132560123 1 0 0 17 1 0 0 \
                     0 0 0 94394426026736 94394426074980 94395436007424 1 2 3 4 0";
+
+/// As for files.
+fn divide(from: &Reading, to: &Reading, system_part: f64, parts: Option<WaitParts>) -> Divided {
+    super::divide(from, to, system_part, parts, BLOCKED_NOISE)
+}
 
 fn reading(at_ns: u64, run_ns: u64, delay_ns: u64) -> Reading {
     Reading { run_ns, delay_ns: Some(delay_ns), runnable: Some(false), ..Reading::birth(at_ns) }
@@ -277,7 +282,7 @@ fn thread_files_of_this_kernel_are_parsed() {
     let mut buffer = Buffer::new();
     for keep in [true, false] {
         let pid = std::process::id() as i32;
-        let mut thread = Thread::open(pid, tid, keep, None, &mut buffer).unwrap();
+        let mut thread = Thread::open(pid, tid, keep, None, None, &mut buffer).unwrap();
         thread.sample(&mut buffer);
         assert!(matches!(thread.observe(false, None, &mut buffer), Observed::Alive(_)));
         let Observed::Alive(sample) = thread.observe(false, None, &mut buffer) else {
@@ -299,7 +304,7 @@ fn thread_that_has_ended_is_none_or_ended() {
         let _ = go.1.recv();
     });
     let (pid, number) = (std::process::id() as i32, tid.1.recv().unwrap());
-    let mut thread = Thread::open(pid, number, true, None, &mut buffer).unwrap();
+    let mut thread = Thread::open(pid, number, true, None, None, &mut buffer).unwrap();
     thread.sample(&mut buffer);
     drop(go.0);
     other.join().unwrap();
@@ -309,7 +314,7 @@ fn thread_that_has_ended_is_none_or_ended() {
         matches!(thread.observe(false, None, &mut buffer), Observed::Ended(_))
     });
     assert!(gone);
-    assert!(Thread::open(pid, number, true, None, &mut buffer).is_none());
+    assert!(Thread::open(pid, number, true, None, None, &mut buffer).is_none());
 }
 
 /// Samples a thread of this process until the sample is right. Returns whether one was.
@@ -339,7 +344,7 @@ fn condition_whose_count_is_that_of_a_lock_remains_a_condition() {
             drop(condition.wait_while(notifications.lock().unwrap(), |n| *n < 3));
         });
         let (pid, tid) = (std::process::id() as i32, receiver.recv().unwrap());
-        let mut thread = Thread::open(pid, tid, true, None, &mut Buffer::new()).unwrap();
+        let mut thread = Thread::open(pid, tid, true, None, None, &mut Buffer::new()).unwrap();
         let word = std::ptr::from_ref(&condition).addr() as u64;
         let parks = until_sampled(&mut thread, |state| state == WaitState::Park(word));
         notify();
@@ -369,7 +374,7 @@ fn span_of_one_cause_has_no_share_of_earlier_causes() {
             let _ = wakes.recv();
         });
         let (pid, tid) = (std::process::id() as i32, receiver.recv().unwrap());
-        let mut thread = Thread::open(pid, tid, true, None, &mut buffer).unwrap();
+        let mut thread = Thread::open(pid, tid, true, None, None, &mut buffer).unwrap();
         let sleeps = until_sampled(&mut thread, |state| state == WaitState::Asleep);
         drop(writer);
         let parks = until_sampled(&mut thread, |state| matches!(state, WaitState::Park(_)));
@@ -383,4 +388,63 @@ fn span_of_one_cause_has_no_share_of_earlier_causes() {
         last
     });
     assert_eq!(last.map(|s| (s.park, s.sleep)), Some((Some(1.0), Some(0.0))));
+}
+
+/// A row with these counts, one for each reading.
+#[derive(Debug)]
+struct Script(Mutex<Vec<Option<ThreadCounts>>>);
+
+impl ThreadRow for Script {
+    fn read(&self, now_ns: u64) -> Option<ThreadCounts> {
+        let mut counts = self.0.lock().unwrap();
+        let next = if counts.is_empty() { None } else { counts.remove(0) };
+        next.map(|next| ThreadCounts { at_ns: now_ns, ..next })
+    }
+
+    fn begin_blocked(&self, _: BlockedCause) -> bool {
+        false
+    }
+}
+
+#[test]
+fn row_of_a_thread_replaces_its_files_until_it_ends() {
+    let zero = ThreadCounts {
+        state: CountedState::Runs,
+        at_ns: 0,
+        cpu: Some(CpuId(0)),
+        run_ns: 0,
+        wait_ns: 0,
+        lock_ns: 0,
+        park_ns: 0,
+        sleep_ns: 0,
+        stopped_ns: 0,
+        voluntary: 7,
+        involuntary: 0,
+        migrations: 1,
+    };
+    let later = ThreadCounts { lock_ns: 1, park_ns: 3, voluntary: 9, migrations: 4, ..zero };
+    let ended = ThreadCounts { state: CountedState::Ended, voluntary: 10, ..later };
+    let script = vec![None, Some(zero), Some(later), Some(ended)];
+    let row: Box<dyn ThreadRow> = Box::new(Script(Mutex::new(script)));
+    let buffer = &mut Buffer::new();
+    let (pid, tid) = (std::process::id() as i32, rustix::thread::gettid().as_raw_nonzero().get());
+    let mut thread = Thread::open(pid, tid, true, None, Some(row), buffer).unwrap();
+    let mut observe = |thread: &mut Thread| match thread.observe(true, None, buffer) {
+        Observed::Alive(sample) => sample,
+        Observed::Ended(_) => panic!("this thread runs"),
+    };
+    // Without a state there are files, and the row counts from the first reading that has one.
+    observe(&mut thread);
+    assert!(!thread.is_counted());
+    observe(&mut thread);
+    assert!(thread.is_counted());
+    let sample = observe(&mut thread);
+    assert_eq!(sample.counters.voluntary_switches, Some(2));
+    assert_eq!(sample.counters.migrations, Some(3));
+    let (lock, blocked) = (sample.shares.lock.unwrap(), sample.shares.blocked().unwrap());
+    assert!((lock - blocked / 4.0).abs() < 1e-9, "{:?}", sample.shares);
+    // A thread that has ended while its number remains was replaced by `execve`.
+    assert_eq!(observe(&mut thread).counters.voluntary_switches, Some(1));
+    assert!(!thread.is_counted());
+    observe(&mut thread);
 }
