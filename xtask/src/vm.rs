@@ -547,7 +547,7 @@ fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
         corebeat doctor > /tmp/doctor; grep -q '^yes .*scheduler of Corebeat' /tmp/doctor
         grep -q '^yes .*counts of threads in the kernel' /tmp/doctor
         A='corebeat workload cluster-spin -t 4 -s 0.001'
-        corebeat run --kernel --policy coscheduling --report-file /tmp/report -- $A -- $A
+        corebeat run --kernel --tables --policy coscheduling --report-file /tmp/report -- $A -- $A
         cat /tmp/report; grep -q 'coscheduled at least' /tmp/report
         if grep -q 'read from /proc' /tmp/report; then exit 1; fi
         [ $(cat /sys/kernel/sched_ext/state) = disabled ]";

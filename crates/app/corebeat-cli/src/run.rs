@@ -80,8 +80,7 @@ pub(crate) struct Options {
     /// Load the scheduler of Corebeat into the kernel for the programs; requires root
     #[arg(long)]
     kernel: bool,
-    /// Let the kernel count the threads instead of reading their files, as --kernel does; requires
-    /// privileges
+    /// Let the kernel count the threads; requires CAP_BPF and CAP_PERFMON
     #[arg(long)]
     tables: bool,
     /// Let no policy change the scheduling class

@@ -6,7 +6,7 @@ use crate::change::Changes;
 use crate::daemon::Steering;
 use crate::limit::{NOTES_MAX, PROGRAMS_MAX, PROGRAMS_PER_USER_MAX, THREADS_PER_PROGRAM_MAX};
 use corebeat_host::{Step, apply};
-use corebeat_kernel::{KernelScheduler, KernelTable};
+use corebeat_kernel::KernelScheduler;
 use corebeat_linux::{Error, LinuxMachine, Listed, Options};
 use corebeat_machine::{
     Action, AppliedAction, Effect, Inaction, Machine, Policy, ProgramId, ProgressSample, Restored,
@@ -225,8 +225,7 @@ impl Steer {
         })
     }
 
-    /// Loads the scheduler into the kernel, which has exact weights and quotas, and the table that
-    /// counts threads.
+    /// Loads the scheduler into the kernel, which has exact weights and quotas.
     ///
     /// # Errors
     /// The scheduler cannot be loaded.
@@ -236,10 +235,6 @@ impl Steer {
             how: e.to_string(),
         })?;
         self.machine.set_scheduler(Box::new(scheduler));
-        match KernelTable::load() {
-            Ok(table) => self.machine.set_table(Box::new(table)),
-            Err(why) => note(&mut self.notes, format!("threads are read from /proc: {why}")),
-        }
         self.admitted = Some(BTreeSet::new());
         self.fair = fair(&self.machine, Means::Weight);
         Ok(())

@@ -65,7 +65,7 @@ pub struct RunOptions {
     pub overrides: bool,
     /// Let policies change the scheduling class.
     pub class: bool,
-    /// Load the scheduler into the kernel, and move the programs to it; includes `tables`.
+    /// Load the scheduler into the kernel, and move the programs to it.
     pub kernel: bool,
     /// Let the kernel count the threads, instead of reading their files, if that is permitted. The
     /// counts include those of `exact_locks`.
@@ -363,7 +363,7 @@ fn hold(
 ) -> Result<Held, Error> {
     // Slices are short: counters would cost a program that takes turns more than they show.
     let detailed = options.counters && slice_ms.is_none();
-    let table = (options.kernel || options.tables).then(KernelTable::load).transpose();
+    let table = options.tables.then(KernelTable::load).transpose();
     let table = table.unwrap_or_else(|why| {
         notes.push(format!("threads are read from /proc: {why}"));
         None
