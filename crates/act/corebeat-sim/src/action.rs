@@ -104,7 +104,8 @@ fn apply_to_program(world: &mut World, action: &Action) -> Result<bool, Error> {
         }
         Action::SpreadPages { spread, .. } => {
             let has_changed = process.is_spread != *spread;
-            if has_changed {
+            // Pages that have been moved since are spread again.
+            if has_changed || *spread {
                 kernel.memory.spread_pages(number, process, *spread, &mut kernel.events);
             }
             has_changed

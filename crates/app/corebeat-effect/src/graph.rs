@@ -787,7 +787,8 @@ impl<'tcx> Graph<'tcx> {
     }
 
     /// Whether a value of this type shows that it holds something that the standard library might
-    /// call: a trait object, or a pointer to a function. It does not call traits of other crates.
+    /// call: a trait object, or a pointer to a function. It calls no methods of traits of other
+    /// crates.
     pub(crate) fn holds_values(&mut self, ty: Ty<'tcx>) -> bool {
         let mut parts = ty.walk();
         while let Some(part) = parts.next() {

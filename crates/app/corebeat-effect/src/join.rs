@@ -22,6 +22,10 @@ pub(crate) fn methods<'tcx>(
     for ty in implementors(graph, of, args)? {
         let rest = args.iter().skip(1);
         let args = tcx.mk_args_from_iter(std::iter::once(ty.into()).chain(rest));
+        if tcx.instantiate_and_check_impossible_predicates((method, args)) {
+            // The bounds of the method exclude this type.
+            continue;
+        }
         let instance = graph.resolve(method, args);
         found.push(instance.ok_or_else(|| format!("its implementation for `{ty}` is not known"))?);
     }

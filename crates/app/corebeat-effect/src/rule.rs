@@ -310,7 +310,8 @@ fn ends(a: &Region<'_, '_>, b: &Region<'_, '_>) -> Vec<String> {
 
 /// The assumption that numbers which the first region may refuse are not too large for the second.
 fn numbers(a: &Effects, b: &Effects, shown: &str, when: &str) -> Vec<String> {
-    let Some(sized) = b.sized.as_ref().filter(|_| a.end().is_some()) else { return Vec::new() };
+    let may_end = a.end().is_some() || a.panic.is_some();
+    let Some(sized) = b.sized.as_ref().filter(|_| may_end) else { return Vec::new() };
     vec![format!("`{shown}` has time and memory for its numbers, {when}: it {}", sized.text)]
 }
 

@@ -1,5 +1,5 @@
-//! The best fixed configuration of each mix of programs: the most that a policy can save that
-//! changes nothing until a program ends. Pusukuri 2012, chapter 6.
+//! The best fixed division of the cores for each mix of programs, known in advance, which does not
+//! change until a program ends. Pusukuri 2012, chapter 6.
 
 use crate::adapt::{self, MIXES, mixed, saved};
 use crate::report::{Figure, Report, Row};

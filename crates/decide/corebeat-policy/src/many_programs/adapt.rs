@@ -37,8 +37,8 @@
 //!   gamma. Configurations are reconsidered after 1, 2, 4, ... intervals while nothing changes.
 //! - **Progress decides.** The share of user mode does not measure progress where programs wait for
 //!   memory or share cores unequally. So trials compare progress: the sum over all programs of
-//!   their speeds relative to those alone. The weight of a program's change is its share of user
-//!   mode relative to that alone.
+//!   their changes of speed. The weight of a program is its share of user mode relative to that
+//!   alone.
 //! - **Settings that do not help are undone.** The thesis sets slices and memory without a check.
 //!   Here programs first run on their cores for [`Adapt::trial_ns`]. If progress in the interval
 //!   with the settings is worse, they are undone for this configuration, until programs start, end

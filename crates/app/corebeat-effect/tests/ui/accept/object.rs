@@ -57,6 +57,41 @@ impl Scaled<&str> for Square {
     }
 }
 
+// The bounds of the method exclude `Square`.
+trait Named {
+    fn length(&self) -> u64;
+}
+
+impl Named for Steps {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+trait Listed: Sync {
+    fn listed(&self) -> u64
+    where
+        Self: Named + Sized,
+    {
+        let named: &dyn Named = self;
+        let mut sum = 0;
+        for _ in 0..3 {
+            sum += named.length();
+        }
+        sum
+    }
+}
+
+impl Listed for Square {}
+
+impl Listed for Steps {}
+
+fn lists<T: Listed + Named>(first: &T, second: &T) -> u64 {
+    let a = first.listed();
+    let b = second.listed();
+    a + b
+}
+
 fn total(shapes: &[Box<dyn Shape>]) -> u64 {
     let mut sum = 0;
     for shape in shapes {
@@ -97,5 +132,6 @@ fn main() {
     let c = scaled(&[&four]);
     let d = scaled(&[&five, &four]);
     println!("{c} {d} {}", both(&[five], &[four]));
+    println!("{}", lists(&Steps(vec![1]), &Steps(vec![2, 3])));
     <Square as Scaled<&str>>::scaled(&Square(1), "end");
 }

@@ -81,7 +81,6 @@ impl Adapt {
         if self.kept.is_some() || is_near {
             return false;
         }
-        self.kept = Some(kind);
         let mut other: Option<(BTreeMap<ProgramId, u32>, f64)> = None;
         for (sets, predicted) in self.configurations() {
             let value = predicted.unwrap_or(0.0);
@@ -90,6 +89,7 @@ impl Adapt {
             }
         }
         let Some((sets, _)) = other else { return false };
+        self.kept = Some(kind);
         let progress = self.progress();
         let before = std::mem::replace(&mut self.sets, sets);
         self.move_to(decisions, "the other kind of configuration is on trial");

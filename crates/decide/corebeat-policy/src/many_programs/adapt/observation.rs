@@ -51,6 +51,8 @@ impl Adapt {
         let gain = self.gain_over(&before);
         if gain > self.margin {
             self.kept = Some(Kind::of(&self.sets));
+            // The prediction is that of the other kind.
+            (self.watch.predicted, self.watch.short) = (None, 0);
             return self.restart();
         }
         self.sets = sets;

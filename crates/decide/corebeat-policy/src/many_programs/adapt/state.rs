@@ -169,12 +169,7 @@ impl State {
         }
         let action = match &memory {
             Memory::Near => Action::SpreadPages { program, spread: false },
-            Memory::All => match &self.memory {
-                Memory::Nodes(nodes) => {
-                    Action::MovePages { program, from: nodes.clone(), to: all.to_vec() }
-                }
-                _ => Action::SpreadPages { program, spread: true },
-            },
+            Memory::All => Action::SpreadPages { program, spread: true },
             Memory::Nodes(nodes) => {
                 Action::MovePages { program, from: all.to_vec(), to: nodes.clone() }
             }
