@@ -6,11 +6,9 @@ use crate::report::{Figure, Report, Row};
 use corebeat_machine::{
     Action, Class, CpuId, CpuSet, Decision, NodeId, Policy, ProgramId, Snapshot, Target, Topology,
 };
+use corebeat_policy::adapt::{PARTS, PARTS_MIN, core_set, distribute, divisions, places};
 use std::collections::BTreeMap;
 
-/// Core sets are multiples of this part of the machine, and at least two of them (Figure 6.1).
-const PARTS: u32 = 8;
-const LEAST: u32 = 2;
 /// The slice where slices are fixed, in microseconds: the longest one of FaithFul (Table 5.1).
 const SLICE_US: u32 = 100_000;
 
@@ -32,7 +30,7 @@ impl Fixed {
         Fixed {
             sets,
             has_slices,
-            places: corebeat_policy::adapt::places(topology),
+            places: places(topology),
             nodes: topology.nodes().iter().map(|node| (node.id, node.cpus.clone())).collect(),
             known: vec![],
             parts: BTreeMap::new(),
@@ -46,10 +44,7 @@ impl Fixed {
         }
         let gone = self.known.iter().filter(|id| !present.contains(id));
         for freed in gone.filter_map(|id| self.parts.remove(id)).collect::<Vec<u32>>() {
-            let count = self.parts.len() as u32;
-            for (at, parts) in self.parts.values_mut().enumerate() {
-                *parts += freed / count + u32::from((at as u32) < freed % count);
-            }
+            distribute(freed, &mut self.parts);
         }
     }
 
@@ -78,13 +73,12 @@ impl Policy for Fixed {
         self.known = present;
         let is_alone = self.known.len() < 2;
         let (mut actions, mut at) = (vec![], 0);
-        let cores = self.places.len() as u32;
         for &id in &self.known {
             let target = Target::Program(id);
             let cpus: Option<CpuSet> = self.parts.get(&id).filter(|_| !is_alone).map(|parts| {
-                let stretch = cores * at / PARTS..cores * (at + parts) / PARTS;
+                let set = core_set(&self.places, PARTS, at, *parts);
                 at += parts;
-                self.places[stretch.start as usize..stretch.end as usize].iter().copied().collect()
+                set
             });
             actions.push(self.memory(id, cpus.as_ref()));
             actions.push(Action::SetCpus { target, cpus });
@@ -99,19 +93,6 @@ impl Policy for Fixed {
     }
 }
 
-/// All divisions of the parts among programs.
-fn divisions(parts: u32, programs: u32) -> Vec<Vec<u32>> {
-    if programs == 1 {
-        return vec![vec![parts]];
-    }
-    let sizes = LEAST..=parts.saturating_sub(LEAST * (programs - 1));
-    let with = |first: u32| {
-        let rest = divisions(parts - first, programs - 1).into_iter();
-        rest.map(move |rest| [vec![first], rest].concat())
-    };
-    sizes.flat_map(with).collect()
-}
-
 /// Figure 6.9, with the best configuration instead of ADAPT.
 pub(crate) fn gains() -> Report {
     let wholes = adapt::wholes();
@@ -122,7 +103,7 @@ pub(crate) fn gains() -> Report {
         let plain = mixed(&programs, |_| None);
         // Without any change nothing is saved.
         let mut best = (0.0, 0.0);
-        for sets in [vec![vec![]], divisions(PARTS, mix.len() as u32)].concat() {
+        for sets in [vec![vec![]], divisions(PARTS, mix.len(), PARTS_MIN)].concat() {
             for has_slices in [false, true] {
                 let policy = |topology: &Topology| {
                     let fixed = Fixed::new(topology, sets.clone(), has_slices);

@@ -38,6 +38,15 @@ fn cells<const N: usize>() -> Arc<[TCell<u64>; N]> {
     Arc::new(std::array::from_fn(|_| TCell::new(0)))
 }
 
+/// Reads one cell and writes another one in a transaction. Returns the value read.
+fn read_and_write(from: &TCell<u64>, to: &TCell<u64>) -> u64 {
+    atomically(|tx| {
+        let read = tx.read(from)?;
+        tx.write(to, 1)?;
+        Ok(read)
+    })
+}
+
 /// A reads both writes of B or neither, also in an attempt that aborts.
 #[test]
 fn loom_attempt_reads_all_of_a_commit_or_nothing() {
@@ -95,18 +104,8 @@ fn loom_commits_that_read_from_each_other_have_an_order() {
     check(2, || {
         let cells = cells::<2>();
         let own = cells.clone();
-        let other = spawn(move || {
-            atomically(|tx| {
-                let read = tx.read(&own[0])?;
-                tx.write(&own[1], 1)?;
-                Ok(read)
-            })
-        });
-        let read = atomically(|tx| {
-            let read = tx.read(&cells[1])?;
-            tx.write(&cells[0], 1)?;
-            Ok(read)
-        });
+        let other = spawn(move || read_and_write(&own[0], &own[1]));
+        let read = read_and_write(&cells[1], &cells[0]);
         assert_eq!(read + other.join().unwrap(), 1);
     });
 }
@@ -117,19 +116,9 @@ fn loom_commit_of_the_sole_writer_has_an_order() {
     check(2, || {
         let cells = cells::<2>();
         let own = cells.clone();
-        let other = spawn(move || {
-            atomically(|tx| {
-                let read = tx.read(&own[0])?;
-                tx.write(&own[1], 1)?;
-                Ok(read)
-            })
-        });
+        let other = spawn(move || read_and_write(&own[0], &own[1]));
         assert!(Current::take().get().claim());
-        let read = atomically(|tx| {
-            let read = tx.read(&cells[1])?;
-            tx.write(&cells[0], 1)?;
-            Ok(read)
-        });
+        let read = read_and_write(&cells[1], &cells[0]);
         assert_eq!(read + other.join().unwrap(), 1);
     });
 }

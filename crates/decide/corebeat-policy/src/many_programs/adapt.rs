@@ -67,6 +67,7 @@ mod observation;
 mod solo;
 mod state;
 
+pub use choice::{core_set, distribute, divisions};
 pub use model::{
     Case, Fitted, Formula, Gauge, Identity, MODEL_VERSION, Model, ModelError, Predictor, Score,
     Step, Usage,
@@ -80,9 +81,9 @@ use state::{Memory, State, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of parts of the machine for core sets (Figure 6.1 (b)), if it has as many cores.
-const PARTS: u32 = 8;
+pub const PARTS: u32 = 8;
 /// Smallest core set in parts, if there are enough parts.
-const PARTS_MIN: u32 = 2;
+pub const PARTS_MIN: u32 = 2;
 /// Largest number of programs with core sets.
 const SETS_MAX: usize = PARTS as usize;
 

@@ -3,7 +3,7 @@
 use super::state::{Memory, Settings, State, Trial, Watch};
 use super::{Adapt, Kind, SETS_MAX, Usage, key, parts};
 use crate::faithful::slice_us;
-use corebeat_machine::{CpuSet, Decision, NodeId, ProgramId};
+use corebeat_machine::{CpuId, CpuSet, Decision, NodeId, ProgramId};
 use std::collections::BTreeMap;
 
 impl Adapt {
@@ -127,12 +127,9 @@ impl Adapt {
         let mut at = 0;
         for (&id, state) in &mut self.programs {
             let own = self.sets.get(&id).map(|n| {
-                let stretch = self.cores * at / parts..self.cores * (at + n) / parts;
+                let set = core_set(&self.places, parts, at, *n);
                 at += n;
-                self.places[stretch.start as usize..stretch.end as usize]
-                    .iter()
-                    .copied()
-                    .collect::<CpuSet>()
+                set
             });
             state.pin(id, own, decisions, why);
         }
@@ -184,9 +181,27 @@ impl Adapt {
     }
 }
 
+/// Returns the CPUs of `n` parts of a machine from the part `at` on, of `parts` parts. `places` has
+/// its CPUs in order.
+///
+/// # Panics
+/// If the machine has fewer parts.
+pub fn core_set(places: &[CpuId], parts: u32, at: u32, n: u32) -> CpuSet {
+    let place = |part: u32| (places.len() as u32 * part / parts) as usize;
+    places[place(at)..place(at + n)].iter().copied().collect()
+}
+
+/// Distributes the parts that a program had among the others, as evenly as possible.
+pub fn distribute(freed: u32, sets: &mut BTreeMap<ProgramId, u32>) {
+    let count = sets.len() as u32;
+    for (at, parts) in sets.values_mut().enumerate() {
+        *parts += freed / count + u32::from((at as u32) < freed % count);
+    }
+}
+
 /// Returns all divisions of `parts` among this number of programs, with at least `least` for each;
 /// the most even ones first.
-pub(super) fn divisions(parts: u32, programs: usize, least: u32) -> Vec<Vec<u32>> {
+pub fn divisions(parts: u32, programs: usize, least: u32) -> Vec<Vec<u32>> {
     let mut all = splits(parts, programs, least);
     all.sort_by_key(|division| division.iter().map(|n| n * n).sum::<u32>());
     all

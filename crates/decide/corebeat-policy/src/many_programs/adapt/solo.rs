@@ -1,5 +1,6 @@
 //! Solo runs: programs that start and end, and their behaviour alone.
 
+use super::choice::distribute;
 use super::state::{State, Watch, differ};
 use super::{Adapt, Gauge, Usage};
 use corebeat_machine::{Decision, ProgramId, ProgramSample, Snapshot};
@@ -26,11 +27,7 @@ impl Adapt {
         for id in &ended {
             let freed = self.sets.remove(id);
             self.programs.remove(id);
-            let count = self.sets.len() as u32;
-            for (at, parts) in self.sets.values_mut().enumerate() {
-                let freed = freed.unwrap_or(0);
-                *parts += freed / count + u32::from((at as u32) < freed % count);
-            }
+            distribute(freed.unwrap_or(0), &mut self.sets);
             if let Some(solo_run) = &mut self.solo_run {
                 solo_run.rest.retain(|other| other != id);
             }
