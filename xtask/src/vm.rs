@@ -37,9 +37,11 @@ const STATUS: &str = "corebeat-vm-status ";
 /// Prefix of the name of a folder in which a process unpacks a kernel. The PID of the process
 /// follows.
 const UNPACKED: &str = "kernel-";
-/// Two sockets of four CPUs. Each socket is a NUMA node.
-const MACHINE: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu max -m 1536 \
-    -smp 8,sockets=2,cores=4,threads=1 \
+/// Two sockets of four CPUs. Each socket is a NUMA node. One thread emulates all CPUs: with one
+/// thread per CPU, a CPU may execute an instruction that another is replacing, and a kernel that
+/// replaces its own code panics (QEMU 7.2).
+const MACHINE: &str = "-accel tcg,thread=single -nodefaults -no-user-config -display none \
+    -no-reboot -cpu max -m 1536 -smp 8,sockets=2,cores=4,threads=1 \
     -object memory-backend-ram,size=768M,id=m0 -object memory-backend-ram,size=768M,id=m1 \
     -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21";
 
@@ -68,15 +70,6 @@ impl Kernel {
         match self {
             Kernel::Release => "vmlinuz",
             Kernel::SchedExt => "vmlinuz-sched-ext",
-        }
-    }
-
-    /// Emulation of the CPUs. With one thread for each CPU, the guest crashed when a scheduler was
-    /// loaded (QEMU 7.2).
-    fn accelerator(self) -> &'static str {
-        match self {
-            Kernel::Release => "tcg,thread=multi",
-            Kernel::SchedExt => "tcg,thread=single",
         }
     }
 
@@ -198,7 +191,6 @@ fn start(
     // QEMU is killed with this process.
     let mut qemu = Command::new("setpriv");
     qemu.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(MACHINE.split_ascii_whitespace());
-    qemu.args(["-accel", kernel.accelerator()]);
     if kernel == Kernel::SchedExt && std::env::var_os(COUNTS).is_some() {
         qemu.args(["-icount", "shift=2,sleep=off"]);
     }

@@ -116,6 +116,15 @@ fn total_ns(counts: &ThreadCounts) -> u64 {
     run_ns + wait_ns + lock_ns + park_ns + sleep_ns + stopped_ns
 }
 
+/// Asserts that a thread slept between two counts. The time of a sleep begins before the thread
+/// leaves its CPU, and ends before it runs again.
+fn assert_slept(before: &ThreadCounts, after: &ThreadCounts, time: Duration) {
+    let awake_or_asleep = |counts: &ThreadCounts| counts.run_ns + counts.wait_ns + counts.sleep_ns;
+    let passed_ns = awake_or_asleep(after) - awake_or_asleep(before);
+    assert!(after.sleep_ns > before.sleep_ns, "{after:?}");
+    assert!(passed_ns >= time.as_nanos() as u64, "{before:?} {after:?}");
+}
+
 fn read(row: &dyn ThreadRow) -> ThreadCounts {
     row.read(now_ns()).expect("the row has a state")
 }
@@ -131,7 +140,8 @@ fn times_add_up_to_the_time_since_the_thread_was_added() {
         assert_eq!(row.read(now_ns()), None, "no event yet");
         assert!(row.begin_blocked(BlockedCause::Park));
         let first = read(&*row);
-        worker.run(|| std::thread::sleep(Duration::from_millis(5)));
+        const SLEEP: Duration = Duration::from_millis(5);
+        worker.run(|| std::thread::sleep(SLEEP));
         let last = read(&*row);
         for counts in [first, last] {
             let total = total_ns(&counts);
@@ -139,7 +149,7 @@ fn times_add_up_to_the_time_since_the_thread_was_added() {
             assert!(total >= counts.at_ns - added, "{counts:?}");
         }
         assert_eq!(last.state, CountedState::Blocked);
-        assert!(last.sleep_ns >= 5_000_000, "{last:?}");
+        assert_slept(&first, &last, SLEEP);
         assert!(!row.begin_blocked(BlockedCause::Sleep), "it has had events");
     });
 }
@@ -229,8 +239,7 @@ fn causes_of_blocked_time_are_distinguished() {
         // `sleep` waits in no futex call.
         let before = read(&*row);
         worker.run(|| std::thread::sleep(HELD));
-        let after = read(&*row);
-        assert!(after.sleep_ns - before.sleep_ns >= HELD.as_nanos() as u64, "{after:?}");
+        assert_slept(&before, &read(&*row), HELD);
     });
 }
 
