@@ -114,6 +114,7 @@ fn evaluate(
         .args(["--apply", "--allow-dirty", "--manifest-path"])
         .arg(package.join("Cargo.toml"))
         // For the crate, but not for the driver: the dependencies of all crates are built once.
+        .env_remove("CARGO_TARGET_DIR")
         .env("CARGO_BUILD_TARGET_DIR", &target);
     let start = Instant::now();
     let (is_ok, text) = limited(&mut autofuture)?;

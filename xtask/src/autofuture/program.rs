@@ -561,6 +561,7 @@ fn list(
         .args(program.features)
         .args(more)
         .current_dir(root)
+        .env_remove("CARGO_TARGET_DIR")
         .env("CARGO_BUILD_TARGET_DIR", &place.target);
     let mut input = Stdio::null();
     if let Some(files) = profiled {
