@@ -99,13 +99,17 @@ impl Work {
 
     /// Returns the relative gain over earlier work, by the best measure that is known of both and
     /// large enough now. An earlier amount that was too small to be usable counts as the least
-    /// usable amount, so the gain is a lower bound then.
+    /// usable amount, so the gain is a lower bound then. A program that does almost nothing now has
+    /// lost what it did before, by the most general measure.
     pub(crate) fn gain_over(&self, before: &Work) -> Option<f64> {
-        (0..Measure::ALL.len()).find_map(|place| {
-            let least = Measure::ALL[place].amount_min();
-            let now = self.speed(place).filter(|&now| now >= least)?;
-            Some(now / before.speed(place)?.max(least) - 1.0)
-        })
+        let known = |place: usize| {
+            Some((self.speed(place)?, before.speed(place)?, Measure::ALL[place].amount_min()))
+        };
+        let places = 0..Measure::ALL.len();
+        let usable = places.clone().filter_map(known).find(|(now, _, least)| now >= least);
+        let starved = || places.rev().filter_map(known).find(|(_, before, least)| before >= least);
+        let (now, before, least) = usable.or_else(starved)?;
+        Some(now / before.max(least) - 1.0)
     }
 
     /// Returns the mean speed by the measure at a place of [`Measure::ALL`], if it is known.

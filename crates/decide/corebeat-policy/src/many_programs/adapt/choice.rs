@@ -97,6 +97,14 @@ impl Adapt {
         true
     }
 
+    /// Ends a trial of the other kind without a result, because programs change. The next
+    /// configuration applies to the programs at once or after their solo runs.
+    pub(super) fn leave_other(&mut self) {
+        if let Trial::Other(_, before) = std::mem::take(&mut self.watch.trial) {
+            self.sets = before;
+        }
+    }
+
     /// Moves programs to the cores of the configuration, with their settings.
     pub(super) fn move_to(&mut self, decisions: &mut Vec<Decision>, why: &str) {
         self.pin(decisions, why);

@@ -11,9 +11,9 @@ impl Adapt {
         self.apply_settings(self.settings(), decisions, "the settings are on trial");
     }
 
-    /// The speeds of all programs since the last change.
+    /// The work of all programs since the last change.
     pub(super) fn progress(&self) -> Progress {
-        self.programs.iter().map(|(id, s)| (*id, (s.work.speeds(), s.part()))).collect()
+        self.programs.iter().map(|(id, s)| (*id, (s.work, s.part()))).collect()
     }
 
     /// The relative change of progress: of the sum over all programs of their shares of the speed
@@ -21,8 +21,8 @@ impl Adapt {
     fn gain_over(&self, before: &Progress) -> f64 {
         let (mut sum, mut all) = (0.0, 0.0);
         for (id, state) in &self.programs {
-            let Some((speeds, part)) = before.get(id) else { continue };
-            let Some(gain) = state.work.speeds().gain_over(speeds) else { continue };
+            let Some((work, part)) = before.get(id) else { continue };
+            let Some(gain) = state.work.gain_over(work) else { continue };
             sum += part * gain;
             all += part;
         }

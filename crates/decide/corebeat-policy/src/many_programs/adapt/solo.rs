@@ -24,6 +24,10 @@ impl Adapt {
             |id: &ProgramId| snapshot.program(*id).is_some_and(|p| !p.threads.is_empty());
         let ended: Vec<ProgramId> =
             self.programs.keys().copied().filter(|id| !is_present(id)).collect();
+        if ended.is_empty() {
+            return;
+        }
+        self.leave_other();
         for id in &ended {
             let freed = self.sets.remove(id);
             self.programs.remove(id);
@@ -32,9 +36,6 @@ impl Adapt {
                 solo_run.rest.retain(|other| other != id);
             }
             self.watch.new.retain(|other| other != id);
-        }
-        if ended.is_empty() {
-            return;
         }
         self.reset();
         if self.programs.len() < 2 {
@@ -73,6 +74,7 @@ impl Adapt {
         if new.is_empty() {
             return;
         }
+        self.leave_other();
         self.reset();
         for p in &new {
             let alone = self.solo.get(&p.name).copied();

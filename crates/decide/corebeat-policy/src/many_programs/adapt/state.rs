@@ -2,7 +2,7 @@
 
 use super::{Gauge, Usage};
 use crate::fixed_slice::{Fixed, FixedSlice};
-use crate::progress::{Speeds, Work};
+use crate::progress::Work;
 use crate::refusal::Support;
 use corebeat_machine::{Action, CpuSet, Decision, NodeId, ProgramId, Target};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,8 +50,8 @@ pub(super) enum Memory {
     Nodes(Vec<NodeId>),
 }
 
-/// Speeds of programs, and their shares of the speed that they have alone.
-pub(super) type Progress = BTreeMap<ProgramId, (Speeds, f64)>;
+/// Work of programs, and their shares of the speed that they have alone.
+pub(super) type Progress = BTreeMap<ProgramId, (Work, f64)>;
 
 /// Comparison of progress with and without slices and memory settings.
 #[derive(Debug, Clone, Default)]

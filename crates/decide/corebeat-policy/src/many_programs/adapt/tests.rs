@@ -220,6 +220,26 @@ fn program_that_ends_while_the_others_are_frozen_leaves_none_frozen() {
 }
 
 #[test]
+fn trial_of_the_other_kind_ends_when_programs_change() {
+    let both = vec![(1, LOCKED), (2, LOCKED)];
+    let changes = run(&mut policy(0.6, 0.9), 60, |_, _| both.clone());
+    let trial =
+        changes.windows(2).find(|two| !two[0].1.cpus.is_empty() && two[1].1.cpus.is_empty());
+    let [(_, before), (start, _)] = trial.expect("all programs share all cores, as a trial") else {
+        panic!("windows have two elements")
+    };
+    for tenths in 1..9 {
+        let changes = run(&mut policy(0.6, 0.9), 60, |at, _| match at < start + tenths {
+            true => both.clone(),
+            false => [&both[..], &[(3, FREE)]].concat(),
+        });
+        let after = changes.iter().find(|(at, _)| *at > *start).unwrap();
+        assert_eq!(after.1.cpus, before.cpus, "{tenths}: {changes:?}");
+        assert!(after.0 <= start + tenths + 2, "{tenths}: {changes:?}");
+    }
+}
+
+#[test]
 fn configuration_below_its_prediction_is_replaced() {
     // With core sets the prediction is 0.45 and the result 0.1; together the prediction is 0.24.
     let mut p = policy(0.6, 0.9);

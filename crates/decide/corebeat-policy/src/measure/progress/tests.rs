@@ -2,6 +2,23 @@ use super::*;
 use crate::ratio::sample;
 
 #[test]
+fn starved_program_has_lost_its_progress() {
+    let work = |user: f64| {
+        let mut p = sample::program();
+        sample::thread(&mut p, user, 0.0, 1.0 - user).span_ns = 1_000_000_000;
+        let mut work = Work::default();
+        work.add(&p, &Snapshot { span_ns: 1_000_000_000, ..Snapshot::default() });
+        work
+    };
+    let gain =
+        |now, before| work(now).gain_over(&work(before)).map(|gain| (gain * 1e6).round() / 1e6);
+    assert_eq!(gain(0.5, 1.0), Some(-0.5));
+    assert_eq!(gain(0.01, 1.0), Some(-0.99));
+    assert_eq!(gain(0.5, 0.01), Some(4.0), "at least: a tenth of a second counts");
+    assert_eq!(gain(0.01, 0.02), None);
+}
+
+#[test]
 fn instructions_without_known_spin_are_no_measure() {
     let mut p = sample::program();
     sample::thread(&mut p, 0.5, 0.0, 0.5).counters.instructions = Some(1000);
