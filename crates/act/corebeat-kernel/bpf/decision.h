@@ -25,8 +25,9 @@
 #define STARVATION_NS 5000000000ULL
 /* A woken thread preempts a thread of a group whose virtual time is later by this much. */
 #define PREEMPTION_NS 3000000ULL
-/* A group or a thread that wakes may have this much less virtual time than the others. */
-#define LAG_NS 3000000ULL
+/* A group or a thread that wakes may have this much less virtual time than the others. More than
+ * PREEMPTION_NS: else a group that sleeps would preempt no other one, whatever its weight is. */
+#define LAG_NS 6000000ULL
 /* A group or a thread that runs may have this much less virtual time than one that waits: one that
  * cannot use its share does not save it up. */
 #define CREDIT_NS 500000000ULL

@@ -75,6 +75,9 @@
 //!    (`groups_get_cpu_time_by_their_weights`), whatever they did before
 //!    (`old_threads_do_not_wait_for_new_ones`, `a_share_that_cannot_be_used_is_not_saved_up`,
 //!    `a_group_with_a_cpu_for_itself_takes_nothing_from_one_that_sleeps`).
+//!    Goals of programs that can be met together are met by weights, and maximum rates leave the
+//!    rest to others (`goals_that_can_be_met_together_are_met`,
+//!    `maximum_is_kept_and_other_programs_use_the_rest`).
 //! 5. Each planted fault in the use of the decisions violates an invariant
 //!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a

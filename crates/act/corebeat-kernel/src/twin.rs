@@ -2,6 +2,8 @@
 //! and turns. The functions are those of `bpf/decision.h`, compiled as plain C; `World` has the
 //! rest of `bpf/corebeat.bpf.c`.
 
+mod goal;
+
 use crate::state::{GROUP_IS_BATCH, GROUP_IS_IDLE, GROUP_IS_SET, NO_GROUP, QUOTA_PERIOD_NS};
 use fastrand::Rng;
 
@@ -170,6 +172,9 @@ enum Place {
     Stuck,
 }
 
+/// A thread that waits for the other threads of its group.
+const AT_BARRIER: Place = Place::Asleep { until_ns: u64::MAX };
+
 #[derive(Debug, Clone)]
 struct Thread {
     group: u32,
@@ -192,6 +197,9 @@ struct Thread {
     longest_ns: u64,
     /// Whether the thread runs because it has waited for too long.
     has_starved: bool,
+    /// Times on CPUs and in queues, in nanoseconds.
+    ran_ns: u64,
+    waited_ns: u64,
     place: Place,
 }
 
@@ -212,12 +220,16 @@ struct World {
     /// Turns: the group that owns all CPUs, in rotation.
     turns: Vec<u32>,
     turn_ns: u64,
+    /// Number of barriers that the threads of each group have passed, which wait for each other
+    /// after each burst; `None` for groups without barriers.
+    rounds: Vec<Option<u64>>,
     violations: Vec<String>,
 }
 
 impl World {
     fn new(cpus: usize, groups: Vec<Group>, threads: Vec<Thread>, fault: Fault) -> World {
         let cpu = cpu_state(NO_GROUP, NO_GROUP);
+        let rounds = vec![None; groups.len()];
         World {
             fault,
             now_ns: 1_000_000_000,
@@ -232,6 +244,7 @@ impl World {
             kicked: vec![],
             turns: vec![],
             turn_ns: 50_000_000,
+            rounds,
             violations: vec![],
         }
     }
@@ -606,7 +619,11 @@ impl World {
         self.clock_ns = self.clock(NO_GROUP);
         let weight = self.thread_weight(t);
         let thread = &mut self.threads[t];
-        thread.place = Place::Asleep { until_ns: self.now_ns + thread.sleep_ns };
+        let has_barriers = self.rounds.get(thread.group as usize).copied().flatten().is_some();
+        thread.place = match has_barriers {
+            true => AT_BARRIER,
+            false => Place::Asleep { until_ns: self.now_ns + thread.sleep_ns },
+        };
         let group = &mut self.groups[thread.group as usize];
         group.runnable -= 1;
         group.thread_weight -= weight;
@@ -639,18 +656,43 @@ impl World {
         }
     }
 
+    /// Ends the burst of a thread in a group with barriers, if it is the last one that arrives: it
+    /// goes on, and wakes the others.
+    fn ends_barrier(&mut self, last: usize) -> bool {
+        let group = self.threads[last].group;
+        let Some(Some(rounds)) = self.rounds.get_mut(group as usize) else { return false };
+        let others = |t: &usize| self.threads[*t].group == group && *t != last;
+        let others: Vec<usize> = (0..self.threads.len()).filter(others).collect();
+        if !others.iter().all(|&t| self.threads[t].place == AT_BARRIER) {
+            return false;
+        }
+        *rounds += 1;
+        self.threads[last].left_ns = self.threads[last].burst_ns.unwrap_or(u64::MAX);
+        for t in others {
+            self.threads[t].place = Place::Asleep { until_ns: self.now_ns };
+        }
+        true
+    }
+
     fn step(&mut self) {
         self.now_ns += STEP_NS;
+        for thread in &mut self.threads {
+            match thread.place {
+                Place::On(_) => thread.ran_ns += STEP_NS,
+                Place::Queued | Place::Stuck => thread.waited_ns += STEP_NS,
+                Place::Asleep { .. } => {}
+            }
+        }
         for cpu in 0..self.cpus.len() {
             let Some(t) = self.current[cpu] else { continue };
             let thread = &mut self.threads[t];
             thread.left_ns = thread.left_ns.saturating_sub(STEP_NS);
             thread.slice_ns = thread.slice_ns.saturating_sub(STEP_NS);
-            if thread.left_ns == 0 {
+            if thread.left_ns == 0 && !self.ends_barrier(t) {
                 self.stop(t, cpu);
                 self.sleep(t);
                 self.kick(cpu);
-            } else if thread.slice_ns == 0 {
+            } else if self.threads[t].slice_ns == 0 {
                 self.kick(cpu);
             }
         }
@@ -756,6 +798,8 @@ fn thread(group: u32, cpus: usize) -> Thread {
         place_for: None,
         longest_ns: 0,
         has_starved: false,
+        ran_ns: 0,
+        waited_ns: 0,
         place: Place::Asleep { until_ns: 0 },
     }
 }

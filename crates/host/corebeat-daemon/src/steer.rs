@@ -240,11 +240,18 @@ impl Steer {
         Ok(())
     }
 
-    /// Moves observed programs to the scheduler in the kernel, if it is loaded.
-    fn admit_new(&mut self) {
+    /// Moves observed programs to the scheduler in the kernel, if it is loaded. The first one stays
+    /// with the default scheduler until there is a second one, unless it is to be held: programs of
+    /// the default scheduler would have precedence over it, also while they read their input, and
+    /// no other program could give up CPU time for it.
+    fn admit_new(&mut self, progress: &BTreeMap<i32, ProgressSample>) {
         let ids: Vec<ProgramId> = self.all().map(|(_, program, _)| program.id).collect();
         let Some(admitted) = &mut self.admitted else { return };
         admitted.retain(|id| ids.contains(id));
+        let is_held = progress.values().any(|progress| progress.hold);
+        if admitted.is_empty() && ids.len() < 2 && !is_held {
+            return;
+        }
         for id in ids {
             if admitted.contains(&id) {
                 continue;
@@ -381,7 +388,7 @@ impl Steer {
     ) -> Result<Vec<AppliedAction>, Error> {
         self.observe_new(progress, owner_of);
         if acts {
-            self.admit_new();
+            self.admit_new(progress);
         }
         let was_idle = self.count() == 0;
         let applied = if was_idle { vec![] } else { self.steer(progress, acts)? };
@@ -428,7 +435,10 @@ impl Steer {
         });
         let mut applied = vec![];
         if acts {
-            applied.extend(apply(&mut measured, &mut self.fair, &snapshot));
+            // Weights are those of the scheduler in the kernel, if it is loaded.
+            if self.admitted.as_ref().is_none_or(|admitted| !admitted.is_empty()) {
+                applied.extend(apply(&mut measured, &mut self.fair, &snapshot));
+            }
             let auto = self.auto.iter_mut();
             applied.extend(auto.flat_map(|auto| auto.decide(&mut measured, &snapshot)));
         }
