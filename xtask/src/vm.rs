@@ -99,7 +99,8 @@ pub(crate) fn run(
         return Err(missing);
     }
     let needs_scheduler = Kernel::of_command(command) == Kernel::SchedExt;
-    if needs_scheduler {
+    // A program of another profile is named by its path.
+    if needs_scheduler && command.contains(&"corebeat") {
         build_with_scheduler()?;
     }
     let kernel = if loads || needs_scheduler { Kernel::SchedExt } else { Kernel::Release };

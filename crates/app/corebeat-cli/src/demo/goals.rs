@@ -58,6 +58,9 @@ pub(crate) struct Options {
     /// Run only this mix, 1 to 3
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
     mix: Option<u8>,
+    /// Load the scheduler of Corebeat into the kernel for the steered programs; requires root
+    #[arg(long)]
+    kernel: bool,
     /// Draw figures 3 and 4 of the paper to this folder, as SVG
     #[arg(long, value_name = "FOLDER")]
     plot: Option<PathBuf>,
@@ -143,7 +146,7 @@ pub(crate) fn main(options: Options) -> Done {
         std::io::stdout().flush().map_err(Failure::internal)?;
         let rounds = (1..=options.rounds).map(|round| {
             progress_line(true, &format!("mix {number}, round {round} of {} ...", options.rounds));
-            Round::run(mix, options.scale, cpus)
+            Round::run(mix, options.scale, cpus, options.kernel)
         });
         let rounds = rounds.collect::<Result<Vec<Round>, Failure>>();
         progress_line(true, "");
@@ -187,8 +190,8 @@ pub(crate) fn main(options: Options) -> Done {
 }
 
 impl Round {
-    fn run(mix: &Mix, scale: f64, cpus: usize) -> Result<Round, Failure> {
-        let plain = run(mix, scale, cpus, None)?;
+    fn run(mix: &Mix, scale: f64, cpus: usize, kernel: bool) -> Result<Round, Failure> {
+        let plain = run(mix, scale, cpus, None, false)?;
         let middles = goals(&plain).ok_or_else(|| {
             let together_s = together_s(&plain);
             let enough = enough(scale, together_s, cpus);
@@ -197,7 +200,7 @@ impl Round {
                  {enough:.1} or more"
             ))
         })?;
-        let steered = run(mix, scale, cpus, Some(middles))?;
+        let steered = run(mix, scale, cpus, Some(middles), kernel)?;
         Ok(Round { plain, steered, middles })
     }
 
@@ -320,7 +323,8 @@ impl Resources {
 }
 
 impl PrivateDaemon {
-    fn new(steers: bool) -> Result<PrivateDaemon, Failure> {
+    /// Starts a daemon, which loads the scheduler into the kernel on request.
+    fn new(steers: bool, kernel: bool) -> Result<PrivateDaemon, Failure> {
         let failed = |e: std::io::Error| Failure::internal(format!("cannot start a daemon: {e}"));
         let resources = Arc::new(Mutex::new(Resources::default()));
         let at_end = Arc::clone(&resources);
@@ -339,6 +343,7 @@ impl PrivateDaemon {
             resources.stop = Some(stop);
             let mut how = How::new(daemon_thread.socket.clone(), Scope::User, state_dir()?);
             how.steering = if steers { Steering::Fair } else { Steering::None };
+            how.kernel = kernel;
             // Informational log lines would break the table.
             how.log = Level::Warning;
             let (ready, is_ready) = mpsc::channel();
@@ -434,9 +439,16 @@ impl Drop for Program {
     }
 }
 
-/// Runs a mix: with goals and a daemon that steers, or without both.
-fn run(mix: &Mix, scale: f64, threads: usize, goals: Option<Middles>) -> Result<Run, Failure> {
-    let mut daemon_thread = PrivateDaemon::new(goals.is_some())?;
+/// Runs a mix: with goals and a daemon that steers, by nice values or by the scheduler in the
+/// `kernel`, or without both.
+fn run(
+    mix: &Mix,
+    scale: f64,
+    threads: usize,
+    goals: Option<Middles>,
+    kernel: bool,
+) -> Result<Run, Failure> {
+    let mut daemon_thread = PrivateDaemon::new(goals.is_some(), kernel)?;
     let mut connection = Connection::to(&daemon_thread.socket)
         .map_err(Failure::internal)?
         .ok_or_else(|| Failure::internal("the daemon does not answer"))?;
