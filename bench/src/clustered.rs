@@ -17,8 +17,9 @@ use crossbeam_epoch as epoch;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::hint::black_box;
+use std::slice;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
 pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
@@ -97,6 +98,7 @@ enum Subject {
     ThreadLocalVariable,
     #[value(name = "thread_local")]
     ThreadLocal,
+    Limit,
     CrossbeamEpoch,
     Seize,
     #[value(name = "corebeat, adaptive")]
@@ -164,6 +166,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         (Work::Counter, Subject::PthreadKey) => count::<Key>(options),
         (Work::Counter, Subject::ThreadLocalVariable) => count::<Variable>(options),
         (Work::Counter, Subject::ThreadLocal) => count::<Crate>(options),
+        (Work::Counter, Subject::Limit) => count::<Limit>(options),
         (Work::Server, _) => server::main(options),
         (_, Subject::Corebeat) => replace::<Link<u64>>(options),
         (_, Subject::CrossbeamEpoch) => replace::<Epoch>(options),
@@ -455,6 +458,50 @@ impl Count for Crate {
 
     fn sum(&self) -> u64 {
         self.0.iter().map(|number| number.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The unavoidable part of case 6, without checks: two stores publish a section, which contains a
+/// load of the link and an addition at the place that the linked counter names.
+struct Limit {
+    link: AtomicPtr<usize>,
+    numbers: Variable,
+}
+
+thread_local! {
+    static SECTION: AtomicU64 = const { AtomicU64::new(0) };
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        // The leak is harmless because this process ends soon.
+        Limit { link: AtomicPtr::new(Box::leak(Box::default())), numbers: Variable::default() }
+    }
+}
+
+impl Count for Limit {
+    fn enter(&self) {
+        self.numbers.enter();
+    }
+
+    #[inline(always)]
+    fn add(&self) {
+        SECTION.with(|section| {
+            section.store(1, Ordering::Relaxed);
+            // As the light fence of a section.
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: the link is never changed, its place is 0, and `enter` has set `MINE`.
+            let number = unsafe {
+                let place = *self.link.load(Ordering::Acquire);
+                slice::from_ref(&MINE.get().unwrap_unchecked().0).get_unchecked(place)
+            };
+            add_alone(number);
+            section.store(0, Ordering::Release);
+        });
+    }
+
+    fn sum(&self) -> u64 {
+        self.numbers.sum()
     }
 }
 

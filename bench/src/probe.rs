@@ -8,6 +8,9 @@
 //! The value excludes T: the same function runs with and without a probe in turn. One group of
 //! benches measures laps of many calls, with a pause after each lap in which writers catch up. The
 //! other group (section 4.3) measures periods of 500 µs with one recursive call in each.
+//!
+//! The subject `limit` is the unavoidable part of a recorded call: it reads the counter twice, and
+//! stores the bytes of two events.
 
 mod kieker;
 mod lttng;
@@ -20,7 +23,7 @@ use crate::session::Session;
 use crate::tool::Tool;
 use clap::ValueEnum;
 use corebeat_probe::{probe, record, switch};
-use corebeat_trace::Options as TraceOptions;
+use corebeat_trace::{Options as TraceOptions, ticks};
 use fastrace::collector::{Config, Reporter, SpanContext, SpanRecord};
 use fastrace::local::LocalSpan;
 use opentelemetry::trace::{Tracer, TracerProvider};
@@ -31,10 +34,12 @@ use opentelemetry_sdk::trace::{
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufWriter, Write, sink};
 use std::path::Path;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -136,6 +141,7 @@ enum Subject {
     Lttng,
     #[value(name = "Kieker")]
     Kieker,
+    Limit,
 }
 
 impl Subject {
@@ -151,6 +157,9 @@ impl Subject {
             }
             Subject::Lttng => lttng::TOOLS.into_iter().all(|tool| session.has(tool)),
             Subject::Kieker => kieker::TOOLS.into_iter().all(|tool| session.has(tool)),
+            Subject::Limit => {
+                figure == Figure::Caller && matches!(stage, Stage::Collecting | Stage::Writing)
+            }
             Subject::Corebeat | Subject::Tracing => true,
         }
     }
@@ -240,6 +249,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Subject::Tracing => (tracing, set_up_tracing(options.stage, &path)?),
         Subject::Fastrace => (fastrace, set_up_fastrace(options.stage, &path)?),
         Subject::Opentelemetry => (opentelemetry, set_up_opentelemetry(options.stage, &path)?),
+        Subject::Limit => (limit, set_up_limit()),
         Subject::Lttng | Subject::Kieker => {
             return Err("this subject is a program in another language".into());
         }
@@ -248,25 +258,15 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     if options.figure == Figure::Period {
         return measure_periods(options, call, end);
     }
-    let outer = options.calls / options.depth;
-    let calls = f64::from(outer * options.depth);
-    let mut sum = 0u64;
-    let mut lap = |call: Call| {
-        let (begin, cpu) = (Instant::now(), cpu_ns());
-        for _ in 0..outer {
-            sum += u64::from(call(black_box(options.depth - 1)));
-        }
-        let (ns, cpu_ns) = (begin.elapsed().as_nanos() as f64, cpu_ns() - cpu);
-        std::thread::sleep(PAUSE);
-        (ns, cpu_ns)
-    };
+    let calls = f64::from(options.calls / options.depth * options.depth);
+    let mut sum = 0;
     // The first pair warms up.
     let mut net_ns = Vec::new();
     let (mut plain_cpu_ns, begin_cpu_ns) = (0.0, cpu_ns());
     for number in 0..=options.laps {
-        let (plain_ns, cpu_ns) = lap(plain);
+        let (plain_ns, cpu_ns) = lap(options, plain, &mut sum);
         plain_cpu_ns += cpu_ns;
-        let with_ns = in_root(options, || lap(call).0);
+        let (with_ns, _) = lap(options, call, &mut sum);
         if number > 0 || options.laps == 0 {
             net_ns.push((with_ns - plain_ns) / calls);
         }
@@ -281,6 +281,30 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Figure::Caller | Figure::Period => median(&net_ns).unwrap_or(0.0),
     };
     Ok((value, sum))
+}
+
+/// Runs a lap, and then pauses. Returns the time of its calls, and the CPU time of this process
+/// during the calls, in nanoseconds.
+fn lap(options: &Options, call: Call, sum: &mut u64) -> (f64, f64) {
+    let outer = options.calls / options.depth;
+    let (mut ns, mut lap_cpu_ns) = (0.0, 0.0);
+    let mut part = |calls: u32| {
+        let (begin, begin_cpu_ns) = (Instant::now(), cpu_ns());
+        for _ in 0..calls {
+            *sum += u64::from(call(black_box(options.depth - 1)));
+        }
+        ns += begin.elapsed().as_nanos() as f64;
+        lap_cpu_ns += cpu_ns() - begin_cpu_ns;
+    };
+    let in_a_root = SPANS_OF_A_ROOT / options.depth;
+    let mut left = outer;
+    while left > 0 {
+        let calls = left.min(in_a_root);
+        in_root(options, || part(calls));
+        left -= calls;
+    }
+    std::thread::sleep(PAUSE);
+    (ns, lap_cpu_ns)
 }
 
 /// Measures one recursive call per period, and returns the time of all its nested calls.
@@ -306,6 +330,9 @@ fn measure_periods(options: &Options, call: Call, end: End) -> Result<(f64, u64)
     let steady = |times: &[f64]| median(&times[times.len() / 4..]).unwrap_or(0.0);
     Ok((steady(&with_ns) - steady(&plain_ns), sum))
 }
+
+/// Spans of a trace of fastrace: it drops further ones without a report.
+const SPANS_OF_A_ROOT: u32 = 10_240;
 
 /// Runs a function in a trace of its own, because fastrace limits the spans of a trace.
 fn in_root<T>(options: &Options, f: impl FnOnce() -> T) -> T {
@@ -349,6 +376,44 @@ fn tracing(depth: u32) -> u32 {
 fn fastrace(depth: u32) -> u32 {
     let _span = LocalSpan::enter_with_local_parent("call");
     if depth == 0 { black_box(1) } else { black_box(fastrace(depth - 1)) + 1 }
+}
+
+/// Bytes of the memory of `limit`: a power of two, and more than the events of a lap take.
+const LIMIT_BYTES: usize = 512 << 10;
+/// Bytes of the events that `corebeat` writes at the begin and at the end of a call.
+const ENTER_BYTES: usize = 6;
+const LEAVE_BYTES: usize = 4;
+const _: () = assert!(CALLS_A_LAP as usize * (ENTER_BYTES + LEAVE_BYTES) < LIMIT_BYTES);
+
+thread_local! {
+    /// The memory of `limit`, and the place in it of the next event.
+    static EVENTS: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
+}
+
+/// The function with the unavoidable part of its recording: two readings of the counter, and two
+/// events of the same size as those of `corebeat`. Nothing is checked, and no thread reads them.
+#[inline(never)]
+fn limit(depth: u32) -> u32 {
+    store_event::<ENTER_BYTES>();
+    let result = if depth == 0 { black_box(1) } else { black_box(limit(depth - 1)) + 1 };
+    store_event::<LEAVE_BYTES>();
+    result
+}
+
+#[inline(always)]
+fn store_event<const BYTES: usize>() {
+    let (memory, at) = EVENTS.get();
+    let event = ticks().to_le_bytes();
+    // SAFETY: `set_up_limit` has allocated `LIMIT_BYTES` and the bytes of an event for this thread,
+    // and `at` is less than `LIMIT_BYTES`.
+    unsafe { memory.add(at).copy_from_nonoverlapping(event.as_ptr(), BYTES) };
+    EVENTS.set((memory, (at + BYTES) % LIMIT_BYTES));
+}
+
+fn set_up_limit() -> End {
+    let memory = vec![0u8; LIMIT_BYTES + ENTER_BYTES].leak();
+    EVENTS.set((memory.as_mut_ptr(), 0));
+    Box::new(|_| Ok(()))
 }
 
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
@@ -419,11 +484,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Times {
     }
 }
 
-/// Writes spans as text, or discards them.
-struct Lines(Option<BufWriter<File>>);
+/// Writes spans as text or discards them, and counts those of calls.
+struct Lines(Option<BufWriter<File>>, Arc<AtomicU64>);
 
 impl Reporter for Lines {
     fn report(&mut self, spans: Vec<SpanRecord>) {
+        let calls = spans.iter().filter(|span| span.name == "call").count();
+        // Relaxed: the count is read after the flush, which joins the reporting thread.
+        self.1.fetch_add(calls as u64, Ordering::Relaxed);
         let Some(file) = &mut self.0 else { return };
         for span in spans {
             let SpanRecord { span_id, parent_id, begin_time_unix_ns, duration_ns, name, .. } = span;
@@ -443,11 +511,22 @@ fn set_up_fastrace(stage: Stage, path: &Path) -> Result<End, String> {
         Stage::Collecting => None,
         _ => Some(BufWriter::new(File::create(path).map_err(|e| e.to_string())?)),
     };
-    fastrace::set_reporter(Lines(file), Config::default().report_interval(PAUSE));
-    Ok(Box::new(|_| {
+    let reported = Arc::new(AtomicU64::new(0));
+    let config = Config::default().report_interval(PAUSE);
+    fastrace::set_reporter(Lines(file, reported.clone()), config);
+    Ok(Box::new(move |calls| {
         fastrace::flush();
-        Ok(())
+        no_missing(calls, &reported)
     }))
+}
+
+/// Fails if fewer calls were reported than there were.
+fn no_missing(calls: f64, reported: &AtomicU64) -> Result<(), String> {
+    let missing = calls - reported.load(Ordering::Relaxed) as f64;
+    if missing > 0.0 {
+        return Err(format!("{missing} of {calls} spans were lost"));
+    }
+    Ok(())
 }
 
 /// Limit of the queue, which holds the spans of a lap.
@@ -504,10 +583,6 @@ fn set_up_opentelemetry(stage: Stage, path: &Path) -> Result<End, String> {
     TRACER.get_or_init(|| provider.tracer("bench"));
     Ok(Box::new(move |calls| {
         provider.shutdown().map_err(|e| e.to_string())?;
-        let missing = calls - exported.load(Ordering::Relaxed) as f64;
-        if stage != Stage::Off && missing > 0.0 {
-            return Err(format!("{missing} of {calls} spans were lost"));
-        }
-        Ok(())
+        if stage == Stage::Off { Ok(()) } else { no_missing(calls, &exported) }
     }))
 }
