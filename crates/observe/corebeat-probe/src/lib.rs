@@ -97,11 +97,11 @@
 //! # Limits
 //!
 //! A program has at most [`PROBES_MAX`] probes; those of libraries that are loaded later are not
-//! collected, and added probes are never freed. At most [`CALLS_MAX`] calls are read. A function
-//! whose `Drop` panics while its caller unwinds is reported as returned. A `const fn` cannot have a
-//! probe. Code that the compiler inlines into a function with a probe exists twice in the program.
-//! A block with [`block!`](crate::block), and a function with `track_caller` or `target_feature`,
-//! exists once, and tests the probe again at its end. Signal handlers must not contain probes.
+//! collected, and added probes are never freed. At most [`CALLS_MAX`] calls are read. A `const fn`
+//! cannot have a probe. Code that the compiler inlines into a function with a probe exists twice in
+//! the program. A block with [`block!`](crate::block), and a function with `track_caller` or
+//! `target_feature`, exists once, and tests the probe again at its end; if it panics while its
+//! caller unwinds, it is reported as returned. Signal handlers must not contain probes.
 
 extern crate self as corebeat_probe;
 

@@ -223,8 +223,70 @@ impl<F> Recorded<F> {
     where
         F: FnOnce() -> R,
     {
-        let _entered = self.probe.enter();
-        (self.call)()
+        let state = self.probe.state();
+        // The probe may have been switched off in the meantime.
+        let unwinding = Unwinding { call: if state & ON == 0 { 0 } else { enter(state) } };
+        let result = (self.call)();
+        leave(unwinding.call);
+        std::mem::forget(unwinding);
+        result
+    }
+}
+
+/// A call in a copy of its function that is only for recorded calls. The copy ends the call where
+/// it returns; a drop of this value ends a call that panics. So neither end has to ask whether the
+/// thread is panicking.
+struct Unwinding {
+    /// As in [`Entered`].
+    call: u32,
+}
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        if self.call != 0 {
+            log(&Panic);
+        }
+    }
+}
+
+/// Logs the enter event. Returns the state.
+#[inline(always)]
+fn enter(state: u32) -> u32 {
+    if state & (TIMED | COUNTED) == TIMED {
+        log(&Enter { probe: (state >> NUMBER_SHIFT) as u16 });
+    } else {
+        enter_other(state);
+    }
+    state
+}
+
+/// Enters a call that is counted or untimed.
+#[cold]
+#[inline(never)]
+fn enter_other(state: u32) {
+    let probe = (state >> NUMBER_SHIFT) as u16;
+    if state & COUNTED != 0 {
+        count::add(probe);
+    }
+    if state & TIMED != 0 {
+        log(&Enter { probe });
+    } else {
+        log(&EnterUntimed { probe });
+    }
+}
+
+/// Logs the leave event of a call that returns.
+#[inline(always)]
+fn leave(call: u32) {
+    if call & TIMED != 0 { log(&Leave) } else { leave_other(call) }
+}
+
+/// Ends a call that is untimed or not recorded.
+#[cold]
+#[inline(never)]
+fn leave_other(call: u32) {
+    if call != 0 {
+        log(&LeaveUntimed);
     }
 }
 
@@ -265,16 +327,8 @@ impl Drop for Entered {
 #[cold]
 #[inline(never)]
 pub(crate) fn begin(state: u32) -> u32 {
-    let probe = (state >> NUMBER_SHIFT) as u16;
-    if state & COUNTED != 0 {
-        count::add(probe);
-    }
-    if state & TIMED != 0 {
-        log(&Enter { probe });
-    } else {
-        log(&EnterUntimed { probe });
-    }
-    if panicking() { state | PANICKING } else { state }
+    let call = enter(state);
+    if panicking() { call | PANICKING } else { call }
 }
 
 #[cold]
@@ -282,10 +336,8 @@ pub(crate) fn begin(state: u32) -> u32 {
 pub(crate) fn end(call: u32) {
     if panicking() && call & PANICKING == 0 {
         log(&Panic);
-    } else if call & TIMED != 0 {
-        log(&Leave);
     } else {
-        log(&LeaveUntimed);
+        leave(call);
     }
 }
 

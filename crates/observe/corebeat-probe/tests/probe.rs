@@ -170,6 +170,34 @@ fn panics_are_distinguished_from_returns() {
     assert_eq!(summary, expected);
 }
 
+#[probe(name = "cleanup::clean")]
+fn clean() {
+    let _fails = Fails;
+    std::panic::resume_unwind(Box::new(()));
+}
+
+struct Fails;
+
+impl Drop for Fails {
+    fn drop(&mut self) {
+        assert!(catch_unwind(fail).is_err());
+    }
+}
+
+#[probe(name = "cleanup::fail")]
+fn fail() {
+    std::panic::resume_unwind(Box::new(()));
+}
+
+#[test]
+fn panic_while_the_caller_unwinds_is_recorded() {
+    let recorded = Recorded::begin("cleanup::*");
+    assert!(catch_unwind(clean).is_err());
+    let expected =
+        [line("clean", None, Outcome::Panicked), line("fail", Some(0), Outcome::Panicked)];
+    assert_eq!(summary(&recorded.end()), expected);
+}
+
 #[derive(Debug)]
 struct Order {
     articles: Vec<u32>,
