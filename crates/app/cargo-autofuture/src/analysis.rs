@@ -81,7 +81,13 @@ pub(crate) fn own_cargo() -> String {
 
 fn add_manifest(cargo: &mut Command, options: &Options) {
     if let Some(path) = &options.manifest_path {
-        cargo.arg("--manifest-path").arg(path);
+        // Cargo reads its configuration from the current folder. That of the package counts: it may
+        // have profiles and flags of the compiler.
+        let absolute = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if let Some(folder) = absolute.parent().filter(|folder| folder.is_dir()) {
+            cargo.current_dir(folder);
+        }
+        cargo.arg("--manifest-path").arg(absolute);
     }
     if options.offline {
         cargo.arg("--offline");
@@ -197,7 +203,10 @@ impl Checked {
         if !options.json {
             self.errors.iter().for_each(|error| eprint!("{error}"));
         }
-        Err(Error::Compile { toolchain: toolchain.name.clone() })
+        Err(match self.errors.is_empty() {
+            true => Error::Cargo,
+            false => Error::Compile { toolchain: toolchain.name.clone() },
+        })
     }
 }
 
@@ -220,7 +229,7 @@ fn check(
         cargo.args(["--release", "--quiet"]).stderr(Stdio::piped());
     }
     select(&mut cargo, options);
-    cargo.arg("--target-dir").arg(target(project, driver)?);
+    cargo.arg("--target-dir").arg(target(options, project, driver)?);
     cargo.env("RUSTC_WRAPPER", driver).env("RUSTC_WORKSPACE_WRAPPER", driver);
     cargo.env("COREBEAT_EFFECT_OPTIONS", words(options));
     let mut child = cargo
@@ -349,20 +358,31 @@ fn dependency_file(artifact: &Path) -> Option<PathBuf> {
     plain.exists().then_some(plain)
 }
 
-/// The target folder of the analysis: another one for each driver, because cargo repeats the
-/// messages of crates that have not changed.
-fn target(project: &Project, driver: &Path) -> Result<PathBuf, Error> {
-    let mut hasher = DefaultHasher::new();
-    std::fs::read(driver).map_err(Error::file(driver))?.hash(&mut hasher);
-    std::env::var_os("COREBEAT_EFFECT_FAULT").hash(&mut hasher);
-    let name = format!("check-{:016x}", hasher.finish());
+/// The target folder of the analysis: another one for each driver and each selection of packages,
+/// because cargo repeats the messages of crates that have not changed.
+fn target(options: &Options, project: &Project, driver: &Path) -> Result<PathBuf, Error> {
+    let hash = |hash: &dyn Fn(&mut DefaultHasher)| {
+        let mut hasher = DefaultHasher::new();
+        hash(&mut hasher);
+        hasher.finish()
+    };
+    let program = std::fs::read(driver).map_err(Error::file(driver))?;
+    let of_driver = hash(&|hasher| {
+        program.hash(hasher);
+        std::env::var_os("COREBEAT_EFFECT_FAULT").hash(hasher);
+    });
+    let place = options.manifest_path.clone().or_else(|| std::env::current_dir().ok());
+    let place = place.and_then(|place| place.canonicalize().ok());
+    let selection = hash(&|hasher| (&options.package, options.workspace, &place).hash(hasher));
+    let of_driver = format!("check-{of_driver:016x}");
     let folder = project.folder();
     // Removes those of earlier drivers.
     for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
         let old = entry.file_name();
-        if old.to_string_lossy().starts_with("check-") && old.to_string_lossy() != name {
+        let old = old.to_string_lossy();
+        if old.starts_with("check-") && !old.starts_with(&of_driver) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-    Ok(folder.join(name))
+    Ok(folder.join(format!("{of_driver}-{selection:016x}")))
 }

@@ -47,6 +47,16 @@ fn record_path(project: &Project) -> PathBuf {
     project.folder().join("undo.json")
 }
 
+/// Requires that no earlier rewrite was interrupted: its record has the only copy of some files.
+pub(crate) fn require_complete(project: &Project) -> Result<(), Error> {
+    let text = std::fs::read_to_string(record_path(project)).unwrap_or_default();
+    let record: Result<Record, _> = serde_json::from_str(&text);
+    match record.is_ok_and(|record| !record.is_complete) {
+        true => Err(Error::Interrupted(project.root.clone())),
+        false => Ok(()),
+    }
+}
+
 /// Requires that git has committed all files of the project.
 pub(crate) fn require_clean(project: &Project) -> Result<(), Error> {
     let output = Command::new("git")

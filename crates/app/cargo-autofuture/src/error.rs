@@ -41,6 +41,9 @@ pub enum Error {
         /// The toolchain of the analysis.
         toolchain: String,
     },
+    /// Cargo has failed before it compiled the package.
+    #[error("cargo did not compile the package: its message above has the reason")]
+    Cargo,
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
@@ -58,6 +61,9 @@ pub enum Error {
          add --allow-dirty"
     )]
     Dirty(PathBuf),
+    /// An earlier rewrite was interrupted.
+    #[error("an earlier rewrite of {0} was interrupted: restore its files with --undo first")]
+    Interrupted(PathBuf),
     /// The dependency could not be added.
     #[error("the dependency corebeat-future could not be added, and all files are restored: {0}")]
     Dependency(String),
@@ -101,7 +107,10 @@ pub enum Error {
     #[error("there is no rewrite to undo in {0}")]
     NothingToUndo(PathBuf),
     /// A file was changed after the rewrite.
-    #[error("{0} has changed since the rewrite: no file is restored")]
+    #[error(
+        "{0} has changed since the rewrite, and no file is restored: take its changes back first, \
+         or restore the files with git"
+    )]
     ChangedSince(PathBuf),
 }
 

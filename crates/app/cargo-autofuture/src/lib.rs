@@ -151,6 +151,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.undo {
         return apply::undo(&project);
     }
+    if options.apply {
+        apply::require_complete(&project)?;
+    }
     if options.apply && !options.allow_dirty {
         apply::require_clean(&project)?;
     }

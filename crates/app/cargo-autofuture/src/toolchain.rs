@@ -61,8 +61,18 @@ impl Toolchain {
             None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target"),
         };
         let target = target.join("effect");
-        let status = self
-            .cargo()
+        let target = std::path::absolute(&target).map_err(Error::file(&target))?;
+        // The configuration and the flags of the package are not for the driver.
+        let mut cargo = self.cargo();
+        cargo.current_dir(&folder);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            let starts = ["CARGO_PROFILE_", "CARGO_BUILD_", "CARGO_TARGET_", "CARGO_ENCODED_"];
+            if text == "RUSTFLAGS" || starts.iter().any(|start| text.starts_with(start)) {
+                cargo.env_remove(&name);
+            }
+        }
+        let status = cargo
             .args(["build", "--release", "--locked", "--quiet", "--manifest-path"])
             .arg(&manifest)
             .arg("--target-dir")

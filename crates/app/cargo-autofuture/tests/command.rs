@@ -218,6 +218,41 @@ fn code_that_only_releases_have_is_judged() {
 }
 
 #[test]
+fn the_configuration_of_the_package_counts_and_not_that_of_the_current_folder() {
+    let folder = folder();
+    let folder = folder.path();
+    let configuration = folder.join("example/.cargo/config.toml");
+    std::fs::create_dir_all(configuration.parent().unwrap()).unwrap();
+    let aborts = "[profile.dev]\npanic = \"abort\"\n[profile.release]\npanic = \"abort\"\n";
+    std::fs::write(configuration, aborts).unwrap();
+    let listed = autofuture(folder, &[]);
+    let out = text(&listed.stdout);
+    assert!(out.contains("a panic ends the process in this profile"), "{out}");
+    assert!(out.ends_with("0 candidates, 2 rejected\n"), "{out}");
+}
+
+#[test]
+fn the_list_has_the_selected_packages_whatever_was_listed_before() {
+    let folder = folder();
+    let folder = folder.path();
+    let part = folder.join("example/part");
+    package(&part, "part", "lib.rs", &SOURCE.replace("fn main", "pub fn main"));
+    let manifest = std::fs::read_to_string(part.join("Cargo.toml")).unwrap();
+    std::fs::write(part.join("Cargo.toml"), manifest.replace("[workspace]", "")).unwrap();
+    let root = folder.join("example/Cargo.toml");
+    let manifest = std::fs::read_to_string(&root).unwrap();
+    let members = "members = [\"part\"]\n[dependencies]\npart = { path = \"part\" }\n";
+    std::fs::write(&root, manifest + members).unwrap();
+    let [all, one, all_again, one_again] = [&["--workspace"][..], &[], &["--workspace"], &[]]
+        .map(|args| text(&autofuture(folder, args).stdout));
+    assert!(all.contains("part/src/lib.rs"), "{all}");
+    assert!(one.contains("src/main.rs") && !one.contains("part/src/lib.rs"), "{one}");
+    assert_eq!((all_again, one_again), (all, one));
+    let missing = text(&autofuture(folder, &["--package", "missing"]).stderr);
+    assert!(missing.contains("cargo did not compile the package: its message above"), "{missing}");
+}
+
+#[test]
 fn an_interrupted_rewrite_is_undone() {
     let folder = folder();
     let folder = folder.path();
@@ -235,6 +270,9 @@ fn an_interrupted_rewrite_is_undone() {
     for left in [rewritten, checked] {
         std::fs::write(&record, &interrupted).unwrap();
         std::fs::write(&main, left).unwrap();
+        let again = autofuture(folder, &["--apply", "--allow-dirty"]);
+        let why = text(&again.stderr);
+        assert!(why.contains("was interrupted: restore its files with --undo first"), "{why}");
         let undone = autofuture(folder, &["--undo"]);
         assert!(undone.status.success(), "{}", text(&undone.stderr));
         assert_eq!(std::fs::read_to_string(&main).unwrap(), SOURCE);
@@ -267,7 +305,13 @@ fn a_build_script_that_fails_is_one_line() {
     assert_eq!(failed.status.code(), Some(1));
     let why = text(&failed.stderr);
     assert!(why.contains("no compiler for C"), "{why}");
-    assert!(why.lines().last().unwrap().contains("the package does not compile with"), "{why}");
+    assert!(
+        why.lines()
+            .last()
+            .unwrap()
+            .contains("cargo did not compile the package: its message above"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod join;
 mod option;
 mod pattern;
 mod rule;
+mod scope;
 mod session;
 mod summary;
 mod trial;

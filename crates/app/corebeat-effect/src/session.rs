@@ -4,7 +4,7 @@ use crate::candidate::{Candidate, Kept, Pattern, RUNTIME};
 use crate::effect::Effects;
 use crate::graph::Graph;
 use crate::trial::{self, Plan, Site, Verdict};
-use crate::{attempt, estimate, option, pattern, rule};
+use crate::{attempt, estimate, option, pattern, rule, scope};
 use rustc_errors::Applicability;
 use rustc_middle::ty::{self, TyCtxt};
 use rustc_span::edition::Edition;
@@ -38,14 +38,17 @@ pub(crate) fn analyse(tcx: TyCtxt<'_>, args: &[String]) {
     let graph = RefCell::new(Graph::new(tcx));
     let found = pattern::find(tcx, &graph);
     let mut graph = graph.into_inner();
-    let general = general_refusal(tcx);
+    let general = general_refusal(tcx).map(|text| (text, None)).or_else(|| {
+        let text = format!("the program gives the name `{RUNTIME}` another meaning");
+        scope::other_runtime(tcx, RUNTIME).map(|span| (text, Some(span)))
+    });
     let mut proposals = Vec::new();
     for candidate in found {
         let (is_work, refusal) = estimate(&mut graph, &candidate);
         if !is_work {
             continue;
         }
-        let refusal = general.clone().map(|text| (text, None)).or(refusal);
+        let refusal = general.clone().or(refusal);
         proposals.push(Proposal { candidate, refusal, is_accepted: false, assumed: Vec::new() });
     }
     let mut round = 0;

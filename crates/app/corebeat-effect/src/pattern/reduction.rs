@@ -17,7 +17,7 @@ use super::iteration::{For, is_iterator, items};
 use super::statements::is_lent;
 use super::{Finder, exit, locals};
 use crate::candidate::{Candidate, Pattern, Piece};
-use crate::option;
+use crate::{option, scope};
 use rustc_hir::def::{DefKind, Res};
 use rustc_hir::{BinOpKind, Block, ByRef, CaptureBy, Closure, Expr, ExprKind, HirId, PatKind};
 use rustc_hir::{Stmt, StmtKind};
@@ -231,10 +231,12 @@ pub(super) fn chain<'tcx>(
         ("min" | "max", []) => {
             let rustc_middle::ty::Adt(_, args) = ty.kind() else { return None };
             let element = args.types().next().filter(|ty| ty.is_integral())?;
+            let name = "the program gives the name `Some` or `None` another meaning".to_owned();
+            against = scope::other_option(finder.tcx).map(|span| (name, span));
             let (list, function, body) = mapped(finder, source, element)?;
             let some = match function.kind {
                 ExprKind::Closure(_) => {
-                    against = leaves(body);
+                    against = against.or(leaves(body));
                     vec![
                         Piece::Source(function.span.with_hi(body.span.lo())),
                         text("Some("),
