@@ -28,6 +28,7 @@
 /* A group or a thread that wakes may have this much less virtual time than the others. More than
  * PREEMPTION_NS: else a group that sleeps would preempt no other one, whatever its weight is. */
 #define LAG_NS 6000000ULL
+_Static_assert(LAG_NS > PREEMPTION_NS, "groups that sleep preempt");
 /* A group or a thread that runs may have this much less virtual time than one that waits: one that
  * cannot use its share does not save it up. */
 #define CREDIT_NS 500000000ULL

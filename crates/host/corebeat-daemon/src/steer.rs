@@ -240,17 +240,19 @@ impl Steer {
         Ok(())
     }
 
-    /// Moves observed programs to the scheduler in the kernel, if it is loaded. The first one stays
-    /// with the default scheduler until there is a second one, unless it is to be held: programs of
-    /// the default scheduler would have precedence over it, also while they read their input, and
-    /// no other program could give up CPU time for it.
-    fn admit_new(&mut self, progress: &BTreeMap<i32, ProgressSample>) {
+    /// Moves observed programs to the scheduler in the kernel, if it is loaded. Returns whether
+    /// policies may act. Without `auto`, the first program stays with the default scheduler, and no
+    /// policy acts, until there is a second one, unless it is to be held: programs of the default
+    /// scheduler would have precedence over it, also while they read their input, and no other
+    /// program could give up CPU time for it.
+    fn admit_new(&mut self, progress: &BTreeMap<i32, ProgressSample>) -> bool {
         let ids: Vec<ProgramId> = self.all().map(|(_, program, _)| program.id).collect();
-        let Some(admitted) = &mut self.admitted else { return };
+        let Some(admitted) = &mut self.admitted else { return true };
         admitted.retain(|id| ids.contains(id));
-        let is_held = progress.values().any(|progress| progress.hold);
-        if admitted.is_empty() && ids.len() < 2 && !is_held {
-            return;
+        let is_held = |pid: &i32| progress.get(pid).is_some_and(|progress| progress.hold);
+        let is_first = self.auto.is_none() && admitted.is_empty() && ids.len() < 2;
+        if is_first && !self.programs.keys().any(is_held) {
+            return false;
         }
         for id in ids {
             if admitted.contains(&id) {
@@ -261,6 +263,7 @@ impl Steer {
                 Err(e) => note(&mut self.notes, format!("a program keeps its scheduler: {e}")),
             }
         }
+        true
     }
 
     /// CPUs of the host.
@@ -387,9 +390,7 @@ impl Steer {
         acts: bool,
     ) -> Result<Vec<AppliedAction>, Error> {
         self.observe_new(progress, owner_of);
-        if acts {
-            self.admit_new(progress);
-        }
+        let acts = acts && self.admit_new(progress);
         let was_idle = self.count() == 0;
         let applied = if was_idle { vec![] } else { self.steer(progress, acts)? };
         self.release_ended(progress);
@@ -435,10 +436,7 @@ impl Steer {
         });
         let mut applied = vec![];
         if acts {
-            // Weights are those of the scheduler in the kernel, if it is loaded.
-            if self.admitted.as_ref().is_none_or(|admitted| !admitted.is_empty()) {
-                applied.extend(apply(&mut measured, &mut self.fair, &snapshot));
-            }
+            applied.extend(apply(&mut measured, &mut self.fair, &snapshot));
             let auto = self.auto.iter_mut();
             applied.extend(auto.flat_map(|auto| auto.decide(&mut measured, &snapshot)));
         }

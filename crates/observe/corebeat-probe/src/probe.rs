@@ -234,8 +234,7 @@ impl<F> Recorded<F> {
 }
 
 /// A call in a copy of its function that is only for recorded calls. The copy ends the call where
-/// it returns; a drop of this value ends a call that panics. So neither end has to ask whether the
-/// thread is panicking.
+/// it returns; a drop of this value ends a call that panics. So neither end tests for a panic.
 struct Unwinding {
     /// As in [`Entered`].
     call: u32,

@@ -84,7 +84,7 @@ impl Steered {
         (end - CYCLES * SAMPLES_PER_CYCLE..end).map(move |sample| self.rate(i, sample))
     }
 
-    /// Mean rate, and CPUs, of a program in the last cycles.
+    /// Mean rate of a program in the last cycles.
     fn mean_rate(&self, i: usize) -> f64 {
         self.last_rates(i).sum::<f64>() / (CYCLES * SAMPLES_PER_CYCLE) as f64
     }

@@ -97,8 +97,8 @@ impl Adapt {
         true
     }
 
-    /// Ends a trial of the other kind without a result, because programs change. The next
-    /// configuration applies to the programs at once or after their solo runs.
+    /// Ends a trial of the other kind without a result, because programs change. The programs move
+    /// back when their next configuration applies, or when there can be no solo run.
     pub(super) fn leave_other(&mut self) {
         if let Trial::Other(_, before) = std::mem::take(&mut self.watch.trial) {
             self.sets = before;
@@ -130,7 +130,7 @@ impl Adapt {
         }
     }
 
-    fn pin(&mut self, decisions: &mut Vec<Decision>, why: &str) {
+    pub(super) fn pin(&mut self, decisions: &mut Vec<Decision>, why: &str) {
         let (parts, _) = parts(self.cores);
         let mut at = 0;
         for (&id, state) in &mut self.programs {

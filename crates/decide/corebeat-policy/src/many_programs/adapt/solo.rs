@@ -125,7 +125,9 @@ impl Adapt {
         decisions: &mut Vec<Decision>,
     ) {
         // Without freezing, programs cannot run alone.
-        let Some(now) = rest.pop_front().filter(|_| !self.is_freezing_refused) else { return };
+        let Some(now) = rest.pop_front().filter(|_| !self.is_freezing_refused) else {
+            return self.pin(decisions, &why);
+        };
         self.solo_run = Some(SoloRun { now, rest, gauge: Gauge::default(), span_ns: 0, why });
         self.run_solo(now, decisions);
     }
