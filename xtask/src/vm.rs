@@ -72,9 +72,9 @@ impl Kernel {
     }
 
     /// Emulation of the CPUs. With one thread for each CPU, a CPU may execute an instruction that
-    /// another is replacing, and a kernel that replaces its own code panics (QEMU 7.2): seldom where
-    /// nothing attaches programs to it, so that the step `vm` repeats such a run. With one thread
-    /// for all CPUs, a program that spins took all time on a busy host.
+    /// another is replacing, and a kernel that replaces its own code panics (QEMU 7.2): seldom if
+    /// nothing attaches programs to it, so the step `vm` repeats such a run. With one thread for
+    /// all CPUs, a program that spins took all time on a busy host.
     fn accelerator(self) -> &'static str {
         match self {
             Kernel::Release => "tcg,thread=multi",
