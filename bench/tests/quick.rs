@@ -151,10 +151,14 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
             "pthread key",
             "thread-local variable",
             "thread_local",
+            "limit",
         ],
         "clustered.server" => &["corebeat, adaptive", "mutex", "rwlock", "dashmap", "papaya"],
         _ if bench.starts_with("clustered.") => &["crossbeam-epoch", "seize"],
         _ if case == "writing, synchronous" => &["tracing"],
+        "probe.call" if ["collecting", "writing"].contains(&case) => {
+            &["tracing", "fastrace", "opentelemetry", "limit"]
+        }
         _ if bench.starts_with("probe.") => &["tracing", "fastrace", "opentelemetry"],
         "trace.event" => {
             &["corebeat, not compressed", "corebeat, zstd", "corebeat, untimed", "tracing"]
