@@ -1,7 +1,8 @@
 //! Names that the rewritten code uses, and to which the crate may give another meaning.
 
-use rustc_hir::def::{DefKind, Res};
+use rustc_hir::def::DefKind;
 use rustc_hir::{Item, ItemKind, LangItem, UseKind};
+use rustc_middle::metadata::ModChild;
 use rustc_middle::ty::TyCtxt;
 use rustc_span::def_id::DefId;
 use rustc_span::{Span, Symbol};
@@ -28,16 +29,18 @@ pub(crate) fn other_option(tcx: TyCtxt<'_>) -> Option<Span> {
 /// of the rewritten code: few programs have one.
 fn other_meaning(tcx: TyCtxt<'_>, name: &str, is_expected: impl Fn(DefId) -> bool) -> Option<Span> {
     let name = Symbol::intern(name);
-    let is_other = |res: Res| res.opt_def_id().is_none_or(|id| !is_expected(id));
+    let is_other = |id: Option<DefId>| id.is_none_or(|id| !is_expected(id));
     let gives = |item: &Item<'_>| match item.kind {
         ItemKind::Use(path, UseKind::Single(ident)) => {
-            ident.name == name && path.res.present_items().any(is_other)
+            ident.name == name && path.res.present_items().any(|res| is_other(res.opt_def_id()))
         }
-        ItemKind::Use(path, UseKind::Glob) => path
-            .res
-            .present_items()
-            .filter_map(|res| res.opt_def_id())
-            .any(|module| child_of(tcx, module, name, &is_expected)),
+        // From a module or an enum.
+        ItemKind::Use(path, UseKind::Glob) => {
+            let modules = path.res.present_items().filter_map(|res| res.opt_def_id());
+            modules
+                .flat_map(|module| children(tcx, module))
+                .any(|child| child.ident.name == name && is_other(child.res.opt_def_id()))
+        }
         ItemKind::ExternCrate(original, ident) => {
             ident.name == name && original.is_some_and(|original| original != name)
         }
@@ -47,17 +50,9 @@ fn other_meaning(tcx: TyCtxt<'_>, name: &str, is_expected: impl Fn(DefId) -> boo
     items.map(|id| tcx.hir_item(id)).find(|item| gives(item)).map(|item| item.span)
 }
 
-/// Whether a module or an enum has something else of this name.
-fn child_of(
-    tcx: TyCtxt<'_>,
-    module: DefId,
-    name: Symbol,
-    is_expected: &impl Fn(DefId) -> bool,
-) -> bool {
-    let children = match module.as_local() {
+fn children<'tcx>(tcx: TyCtxt<'tcx>, module: DefId) -> &'tcx [ModChild] {
+    match module.as_local() {
         Some(module) => tcx.module_children_local(module),
         None => tcx.module_children(module),
-    };
-    let is_other = |id: Option<DefId>| id.is_none_or(|id| !is_expected(id));
-    children.iter().any(|child| child.ident.name == name && is_other(child.res.opt_def_id()))
+    }
 }

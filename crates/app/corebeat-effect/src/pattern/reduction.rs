@@ -231,9 +231,9 @@ pub(super) fn chain<'tcx>(
         ("min" | "max", []) => {
             let rustc_middle::ty::Adt(_, args) = ty.kind() else { return None };
             let element = args.types().next().filter(|ty| ty.is_integral())?;
+            let (list, function, body) = mapped(finder, source, element)?;
             let name = "the program gives the name `Some` or `None` another meaning".to_owned();
             against = scope::other_option(finder.tcx).map(|span| (name, span));
-            let (list, function, body) = mapped(finder, source, element)?;
             let some = match function.kind {
                 ExprKind::Closure(_) => {
                     against = against.or(leaves(body));
