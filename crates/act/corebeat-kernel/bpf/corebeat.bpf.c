@@ -115,6 +115,8 @@ struct end end SEC(".data.end");
 
 /* Numbers of groups and CPUs that are in use. */
 static volatile u32 group_count = 1;
+/* Number of groups with a thread that runs or waits. */
+static volatile u32 awake_groups;
 static volatile u32 cpu_count;
 static volatile u32 has_owners;
 static volatile u32 has_quota;
@@ -312,7 +314,9 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 		t->weight = weight;
 		t->vtime_ns = woken_vtime_ns(t->vtime_ns, g->floor_ns);
 		ADD(g->thread_weight, weight);
+		ADD(g->waiting, 1);
 		if (ADD(g->runnable, 1) == 0) {
+			ADD(awake_groups, 1);
 			clock_ns = clock_of_groups_ns(groups, group_count, t->group, clock_ns,
 						      now_ns);
 			g->vtime_ns = woken_group_vtime_ns(g->vtime_ns, clock_ns);
@@ -323,7 +327,9 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 			clock_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
 						      now_ns);
 		ADD(g->thread_weight, -t->weight);
-		ADD(g->runnable, -1ULL);
+		ADD(g->waiting, -1);
+		if (ADD(g->runnable, -1ULL) == 1)
+			ADD(awake_groups, -1);
 		ADD(g->runnable_base_ns, now_ns);
 	}
 	account(t->group, now_ns);
@@ -424,7 +430,8 @@ static __always_inline u64 waiting_groups(void)
 	bpf_for(i, 0, group_count) {
 		if (i < 0 || i >= GROUPS_MAX)
 			break;
-		if (scx_bpf_dsq_nr_queued(i) > 0)
+		/* The count includes threads that have left the queue for a CPU. */
+		if (groups[i].waiting && scx_bpf_dsq_nr_queued(i) > 0)
 			waiting |= 1ULL << i;
 	}
 	return waiting;
@@ -542,25 +549,30 @@ static __always_inline _Bool take_starving(s32 cpu, u64 waiting, u64 now_ns)
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 {
-	u64 now_ns = now(), waiting = waiting_groups();
+	u64 now_ns, waiting;
 	u32 owner = owner_of(cpu), prev_group = NO_GROUP, placed;
 	struct thread *t = 0;
 	_Bool is_alone = 1;
 	int i;
 
+	/* The kernel asks each CPU that is about to idle. */
+	if (!awake_groups)
+		return;
+	waiting = waiting_groups();
 	cpu_at(cpu)->is_claimed = 0;
 	placed = placed_group(cpu_at(cpu), waiting);
 	cpu_at(cpu)->placed = 0;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = thread_of(prev);
+	/* A CPU without threads of this scheduler. */
+	if (!waiting && !t)
+		return;
+	now_ns = now();
 	if (t) {
 		settle(prev, t, now_ns);
 		if (!is_capped(group_at(t->group), now_ns))
 			prev_group = t->group;
 	}
-	/* A CPU without threads of this scheduler, which the kernel asks before it idles. */
-	if (!waiting && !t)
-		return;
 	if (waiting && take_starving(cpu, waiting, now_ns))
 		return;
 	if (!t && placed != NO_GROUP && !is_capped(group_at(placed), now_ns) &&
@@ -667,6 +679,8 @@ void BPF_PROG(running, struct task_struct *p)
 
 	if (!t)
 		return;
+	if (!t->started_ns)
+		ADD(group_at(t->group)->waiting, -1);
 	t->started_ns = now_ns;
 	t->place = 0;
 	advance(t, now_ns);
@@ -685,6 +699,7 @@ void BPF_PROG(stopping, struct task_struct *p, _Bool is_runnable)
 		return;
 	settle(p, t, now_ns);
 	t->started_ns = 0;
+	ADD(group_at(t->group)->waiting, 1);
 	cpu_at(cpu)->group = NO_GROUP;
 	account_cpu(cpu, t->group, now_ns);
 }

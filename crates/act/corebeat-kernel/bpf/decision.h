@@ -70,7 +70,8 @@ struct group {
 	u64 used_ns;
 	u64 period;
 	u32 flags;
-	u32 unused;
+	/* Number of runnable threads that do not run. */
+	u32 waiting;
 	/* Sum of the weights of the runnable threads, by their nice values. */
 	u64 thread_weight;
 };

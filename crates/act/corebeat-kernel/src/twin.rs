@@ -21,7 +21,7 @@ struct Group {
     used_ns: u64,
     period: u64,
     flags: u32,
-    unused: u32,
+    waiting: u32,
     thread_weight: u64,
 }
 
@@ -1115,8 +1115,7 @@ fn planted_faults_are_detected() {
 #[test]
 fn layouts_agree() {
     assert_eq!(size_of::<Group>(), crate::state::GROUP_BYTES);
-    let mut group = Group { runnable: 3, runnable_base_ns: 5, ..Group::default() };
-    group.unused = 0;
+    let group = Group { runnable: 3, runnable_base_ns: 5, ..Group::default() };
     // SAFETY: a structure of numbers without padding.
     let bytes: [u8; crate::state::GROUP_BYTES] = unsafe { std::mem::transmute(group) };
     let counter = crate::state::Counter::read(&bytes)[0];
