@@ -39,6 +39,18 @@ struct cpumask {
 
 struct sched_entity {
 	u64 slice;
+	u64 sum_exec_runtime;
+	u64 nr_migrations;
+};
+
+struct sched_info {
+	u64 run_delay;
+	u64 last_arrival;
+	u64 last_queued;
+};
+
+struct thread_info {
+	u32 cpu;
 };
 
 struct sched_ext_entity {
@@ -49,6 +61,7 @@ struct sched_ext_entity {
 };
 
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int __state;
 	int pid;
 	int tgid;
@@ -58,6 +71,12 @@ struct task_struct {
 	struct cpumask cpus_mask;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	struct sched_info sched_info;
+	u64 utime;
+	u64 stime;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	char comm[16];
 };
 
 /* The registers of a system call on x86-64. */

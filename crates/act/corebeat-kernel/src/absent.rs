@@ -88,4 +88,8 @@ impl ThreadTable for KernelTable {
     fn add(&mut self, _: i32) -> Result<Box<dyn ThreadRow>, String> {
         match *self {}
     }
+
+    fn refresh(&mut self) -> Result<(), String> {
+        match *self {}
+    }
 }

@@ -54,7 +54,7 @@ pub enum Error {
     Processor,
     /// The kernel refused the programs that count threads.
     #[error(
-        "the kernel refused the programs that count threads: use Linux 5.18 or later without \
+        "the kernel refused the programs that count threads: use Linux 6.10 or later without \
          kernel lockdown; its reason: {0}"
     )]
     LoadTable(String),

@@ -53,13 +53,18 @@
 //! The scheduler schedules only threads of the policy `SCHED_EXT`. The machine gives the policy to
 //! the threads of admitted programs, with an entry in its journal.
 //!
-//! [`KernelTable`] is independent of the scheduler (`bpf/table.bpf.c`). Programs at tracepoints add
-//! the time of each state of a thread to its row, which this process maps and reads without a call:
+//! [`KernelTable`] is independent of the scheduler (`bpf/table.bpf.c`). The kernel counts the time
+//! of threads on CPUs and in run queues, their switches and their moves in any case. One call
+//! copies these numbers of all added threads to rows, which this process maps. Programs in the
+//! functions for futex waits add the blocked time by its kind, where the kernel permits them:
 //!
 //! ```text
 //!   user space                                   kernel
-//!   add a thread, free a row              -----> places: number of the thread -> row
-//!   ThreadRow::read                       <----- rows: state, time in each state, switches, moves
+//!   add a thread                          -----> rows: its number
+//!   ThreadTable::refresh, one call        -----> copies the numbers of all threads to the rows
+//!   ThreadRow::read                       <----- rows
+//!                                                futex_wait of an added thread: begin and end
+//!                                                end of an added thread: its last numbers
 //! ```
 //!
 //! # Invariants
@@ -82,13 +87,13 @@
 //!    (`planted_faults_are_detected`).
 //! 6. The end of this process, by `kill -9` as well, unloads the scheduler, and no thread keeps a
 //!    change that `corebeat restore` does not undo (`kernel_scheduler_ends_with_its_process`).
-//! 7. The times of a counted thread add up to the time since it was added
-//!    (`times_add_up_to_the_time_since_the_thread_was_added`), and its switches are those of the
-//!    kernel (`switches_are_those_of_the_kernel`).
+//! 7. The times of a counted thread add up to at most the time that passed
+//!    (`times_of_a_thread_add_up_to_at_most_the_time`), and its switches and CPU time are those of
+//!    the kernel (`switches_are_those_of_the_kernel`).
 //! 8. Only added threads are counted, and a full table refuses further ones
-//!    (`full_table_refuses_threads_until_one_is_dropped`). The row of a thread that has ended does
-//!    not change (`counts_end_with_the_thread`). A thread that gets the number of the first thread
-//!    by `execve` ends (`thread_that_becomes_the_first_one_by_execve_ends`).
+//!    (`full_table_refuses_threads_until_one_is_dropped`). The row of a thread that has ended has
+//!    its last numbers (`counts_end_with_the_thread`). A thread that gets the number of the first
+//!    thread by `execve` ends (`thread_that_becomes_the_first_one_by_execve_ends`).
 //!
 //! Orderings of the table (`bpf/table.bpf.c` has the writing side):
 //!

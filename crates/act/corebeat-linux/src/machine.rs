@@ -331,8 +331,9 @@ impl LinuxMachine {
     /// Reads the threads of all programs, and finds new threads.
     fn observe_threads(&mut self) -> BTreeMap<ProgramId, Vec<ThreadSample>> {
         let newest = self.sensors.host.sample(&mut self.reader.buffer);
+        self.reader.refresh_table();
         let buffer = &mut self.reader.buffer;
-        let awake = self.watched.threads().filter(|t| !t.is_quiet()).count();
+        let awake = self.watched.threads().filter(|t| !t.is_counted() && !t.is_quiet()).count();
         let every = awake.div_ceil(FULL_READINGS).max(1);
         self.observations = self.observations.wrapping_add(1);
         let mut count = self.observations;
@@ -452,8 +453,7 @@ impl Machine for LinuxMachine {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
-        // The state of a thread that the kernel counts needs no samples.
-        let threads = threads.filter(|t| !t.is_counted() || t.is_quiet());
+        let threads = threads.filter(|t| !t.is_counted());
         let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =
             threads.partition(|t| t.is_quiet());
         let mut left = SAMPLE_THREADS_MAX;

@@ -33,6 +33,13 @@ impl Reader {
         left.is_some()
     }
 
+    /// Copies the counts of all threads to the table of the kernel, if there is one.
+    pub(crate) fn refresh_table(&mut self) {
+        if let Some(Err(why)) = self.table.as_mut().map(|table| table.refresh()) {
+            self.table_refusal.get_or_insert(why);
+        }
+    }
+
     /// Adds a thread to the table of the kernel, if there is one. Files replace a missing row.
     fn row(&mut self, tid: i32) -> Option<Box<dyn ThreadRow>> {
         let table = self.table.as_mut()?;

@@ -32,7 +32,7 @@ pub(crate) struct Thread {
     look: ProcFile,
     wait_file: WaitFile,
     counter: Option<ThreadCounter>,
-    /// Counts of the kernel, which replace the files except for a full reading.
+    /// Counts of the kernel, which replace the files.
     row: Option<Row>,
     /// Last full reading, and the rates from that reading; `None` before the first observation.
     full: Full,
@@ -110,7 +110,7 @@ impl Thread {
             look,
             wait_file,
             counter,
-            row: row.map(Row::new),
+            row: row.and_then(Row::new),
             full: Full::default(),
             rates: None,
             base: Reading::birth(0),
@@ -123,14 +123,17 @@ impl Thread {
             hidden,
             quiet_spans: 0,
         };
-        thread.base_sched = thread.read_schedstat(buffer);
-        thread.base = thread.read_full(thread.base_sched, buffer)?;
+        thread.base = match &thread.row {
+            Some(row) => {
+                thread.full = row::full(row.base());
+                row::reading(row.base(), thread.counted())
+            }
+            None => {
+                thread.base_sched = thread.read_schedstat(buffer);
+                thread.read_full(thread.base_sched, buffer)?
+            }
+        };
         thread.rates = None;
-        // The thread was added to the table before its state was read.
-        if thread.row.is_some() && thread.base.runnable == Some(false) {
-            let state = thread.read_state(thread.base_sched, buffer);
-            thread.row.iter().for_each(|row| row.found(state));
-        }
         Some(thread)
     }
 
@@ -142,6 +145,7 @@ impl Thread {
         self.base = Reading { counted: self.base.counted, ..Reading::birth(at_ns) };
         self.base_sched = None;
         self.full = Full::default();
+        self.row.iter_mut().for_each(Row::count_from_birth);
     }
 
     /// Returns whether the thread slept through the last span, and was asleep at all samples since.
@@ -159,20 +163,13 @@ impl Thread {
         self.wait_samples
     }
 
-    /// Returns whether the kernel counts the thread. A sample then only detects whether a quiet
-    /// thread runs again.
+    /// Returns whether the kernel counts the thread, so that it needs no samples.
     pub(crate) fn is_counted(&self) -> bool {
-        self.row.as_ref().is_some_and(Row::is_in_use)
+        self.row.is_some()
     }
 
     /// Takes a cheap sample between two observations: where the thread sleeps, if it does.
     pub(crate) fn sample(&mut self, buffer: &mut Buffer) {
-        if let Some(counted) = self.row.as_ref().and_then(|row| row.counted(now_ns())) {
-            if !counted.is_quiet() {
-                self.quiet_spans = 0;
-            }
-            return;
-        }
         let (sched, at_ns) = (self.read_schedstat(buffer), now_ns());
         if sched != self.base_sched {
             self.quiet_spans = 0;
@@ -193,44 +190,44 @@ impl Thread {
         fallback: Option<WaitParts>,
         buffer: &mut Buffer,
     ) -> Observed {
-        let counted = self.row.as_ref().and_then(|row| row.counted(now_ns()));
-        if let Some(counted) = counted {
-            return self.observe_row(&counted, full, buffer);
+        match self.row.as_ref().map(Row::counted) {
+            Some(counted) => self.observe_row(&counted, fallback, buffer),
+            None => self.observe_files(full, fallback, buffer),
         }
-        let observed = self.observe_files(full, fallback, buffer);
-        self.row.iter_mut().for_each(|row| row.begin(self.base.at_ns));
-        observed
     }
 
-    /// Observes the thread by its row. Of the files, only a full reading reads `stat`, for the name
-    /// and the part of the run time in the kernel.
-    fn observe_row(&mut self, counted: &CountedSpan, full: bool, buffer: &mut Buffer) -> Observed {
+    /// Observes the thread by its row.
+    fn observe_row(
+        &mut self,
+        counted: &CountedSpan,
+        fallback: Option<WaitParts>,
+        buffer: &mut Buffer,
+    ) -> Observed {
         let quiet = counted.is_quiet();
         self.quiet_spans = if quiet { self.quiet_spans.saturating_add(1) } else { 0 };
-        let mut is_gone = false;
-        if full && !quiet && !counted.has_ended() {
-            match self.read_stat(buffer) {
-                Some(StatFields { user_ticks, system_ticks, .. }) => {
-                    self.set_full(Full { user_ticks, system_ticks, ..self.full });
-                }
-                None => is_gone = true,
+        if !quiet {
+            self.set_full(row::full(&counted.after));
+            let name = row::name(&counted.after);
+            if self.name != name {
+                self.name = name.into_owned();
             }
         }
-        let mut after = counted.reading(&self.base);
-        after.counted = self.counted();
-        self.cpu = counted.after.cpu.or(self.cpu);
-        let sample = self.thread_sample(&after, counted.parts(), 0.0);
-        if is_gone {
-            return Observed::Ended(Some(sample));
-        }
+        self.cpu = Some(counted.after.cpu);
+        let mut after = row::reading(&counted.after, self.counted());
+        let (parts, noise) = match counted.after.has_causes {
+            true => (counted.parts(), 0.0),
+            false => (self.row_parts(counted, fallback), BLOCKED_NOISE),
+        };
+        let sample = self.thread_sample(&after, parts, noise);
         if counted.has_ended() {
+            (self.full, self.row) = (Full::default(), None);
             let sched = self.read_schedstat(buffer);
             let Some(base) = self.read_full(sched, buffer) else {
                 return Observed::Ended(Some(sample));
             };
             // Another thread has become the first one of the process by `execve`, and has the
             // number of the one that ended. From here on, the files count.
-            (self.base, self.base_sched, self.rates, self.row) = (base, sched, None, None);
+            (self.base, self.base_sched, self.rates) = (base, sched, None);
             return Observed::Alive(sample);
         }
         if let (Some(counter), false) = (&mut self.counter, quiet) {
@@ -243,6 +240,26 @@ impl Thread {
         self.row.iter_mut().for_each(|row| row.settle(counted));
         self.base = after;
         Observed::Alive(sample)
+    }
+
+    /// Returns the parts of blocked time by samples of the state of a row.
+    fn row_parts(
+        &mut self,
+        counted: &CountedSpan,
+        fallback: Option<WaitParts>,
+    ) -> Option<WaitParts> {
+        if counted.is_quiet() {
+            // The thread was blocked by one cause through the whole span.
+            self.wait_samples = WaitSamples::default();
+        }
+        self.wait_samples.add(counted.state(), counted.blocked_ns());
+        let parts = self.sampled_parts(fallback);
+        match counted.is_quiet() {
+            // The next sleep may have another cause.
+            true => self.wait_samples = WaitSamples::default(),
+            false => self.wait_samples.decay(),
+        }
+        parts
     }
 
     fn observe_files(

@@ -93,5 +93,7 @@ pub use sample::{
     TeamSample, ThreadId, ThreadSample, TimeShares,
 };
 pub use scheduler::{Scheduler, SchedulerError, Turns};
-pub use table::{BlockedCause, CountedState, ThreadCounts, ThreadRow, ThreadTable};
+pub use table::{
+    BlockedCause, CountedState, THREAD_NAME_BYTES, ThreadCounts, ThreadRow, ThreadTable,
+};
 pub use topology::{Cpu, Node, Topology, TopologyError};

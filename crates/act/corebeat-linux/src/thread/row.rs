@@ -1,15 +1,15 @@
 //! The row of a thread in a table of the kernel, instead of the files of the thread.
 
 use super::parse::{Switches, WaitState};
-use super::shares::{Reading, WaitParts};
+use super::shares::{Full, Reading, WaitParts};
+use crate::counter::Counted;
 use corebeat_machine::{BlockedCause, CountedState, ThreadCounts, ThreadRow};
 
 /// The row of a thread, and its counts at the last observation.
 #[derive(Debug)]
 pub(crate) struct Row {
     row: Box<dyn ThreadRow>,
-    /// `None` until the row has a state: the files are read until then.
-    base: Option<ThreadCounts>,
+    base: ThreadCounts,
 }
 
 /// The counts of a row at the last observation, and now.
@@ -20,87 +20,118 @@ pub(super) struct CountedSpan {
 }
 
 impl Row {
-    pub(super) fn new(row: Box<dyn ThreadRow>) -> Row {
-        Row { row, base: None }
+    /// Returns the row of a thread. `None` if the table has no counts of the thread.
+    pub(super) fn new(row: Box<dyn ThreadRow>) -> Option<Row> {
+        let base = row.read().filter(|counts| counts.state != CountedState::Ended)?;
+        Some(Row { row, base })
     }
 
-    /// Returns whether observations use the row.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.base.is_some()
+    /// Returns the counts at the last observation.
+    pub(super) fn base(&self) -> &ThreadCounts {
+        &self.base
     }
 
-    /// States in which state the thread was found after it was added.
-    pub(super) fn found(&self, state: WaitState) {
-        let cause = match state {
-            WaitState::Lock(_) => BlockedCause::Lock,
-            WaitState::Park(_) | WaitState::Futex => BlockedCause::Park,
-            WaitState::Asleep => BlockedCause::Sleep,
-            WaitState::Stopped => BlockedCause::Stopped,
-            WaitState::Awake => return,
-        };
-        self.row.begin_blocked(cause);
+    /// The counts of the thread begin with its start.
+    pub(super) fn count_from_birth(&mut self) {
+        let ThreadCounts { lock_ns, park_ns, .. } = &mut self.base;
+        (*lock_ns, *park_ns) = (0, 0);
     }
 
-    /// Starts to use the row, if it has a state.
-    pub(super) fn begin(&mut self, now_ns: u64) {
-        self.base = self.row.read(now_ns);
-    }
-
-    /// Returns what was counted since the last observation. `None` as long as the row is not in
-    /// use.
-    pub(super) fn counted(&self, now_ns: u64) -> Option<CountedSpan> {
-        let before = self.base?;
+    /// Returns what was counted since the last observation.
+    pub(super) fn counted(&self) -> CountedSpan {
         // A row that cannot be read now has its last counts.
-        Some(CountedSpan { before, after: self.row.read(now_ns).unwrap_or(before) })
+        CountedSpan { before: self.base, after: self.row.read().unwrap_or(self.base) }
     }
 
     /// The next counts begin here.
     pub(super) fn settle(&mut self, counted: &CountedSpan) {
-        self.base = Some(counted.after);
+        self.base = counted.after;
     }
+}
+
+/// Returns counts as a reading.
+pub(super) fn reading(counts: &ThreadCounts, counted: Counted) -> Reading {
+    Reading {
+        at_ns: counts.at_ns,
+        run_ns: counts.run_ns,
+        delay_ns: Some(counts.wait_ns),
+        switches: switches(counts),
+        counted,
+        runnable: Some(matches!(counts.state, CountedState::Runs | CountedState::Waits)),
+    }
+}
+
+/// Returns counts as a full reading, with times in nanoseconds: only their ratio is used.
+pub(super) fn full(counts: &ThreadCounts) -> Full {
+    Full {
+        slices: 0,
+        user_ticks: counts.user_ns,
+        system_ticks: counts.system_ns,
+        switches: switches(counts),
+    }
+}
+
+fn switches(counts: &ThreadCounts) -> Switches {
+    Switches {
+        voluntary: Some(counts.voluntary),
+        involuntary: Some(counts.involuntary),
+        migrations: Some(counts.migrations),
+    }
+}
+
+/// Returns the name of a thread, in which other text replaces invalid UTF-8.
+pub(super) fn name(counts: &ThreadCounts) -> std::borrow::Cow<'_, str> {
+    let end = counts.name.iter().position(|byte| *byte == 0).unwrap_or(counts.name.len());
+    String::from_utf8_lossy(&counts.name[..end])
 }
 
 impl CountedSpan {
     /// Returns whether the thread was blocked through the whole time.
     pub(super) fn is_quiet(&self) -> bool {
         let awake = |c: &ThreadCounts| (c.run_ns, c.wait_ns);
-        self.after.state == CountedState::Blocked && awake(&self.before) == awake(&self.after)
+        matches!(self.after.state, CountedState::Blocked(_))
+            && awake(&self.before) == awake(&self.after)
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.after.state == CountedState::Ended
     }
 
-    /// Returns the reading after `base`, which was that of the last observation.
-    pub(super) fn reading(&self, base: &Reading) -> Reading {
-        let (from, to) = (&self.before, &self.after);
-        let plus = |base: Option<u64>, from: u64, to: u64| {
-            Some(base.unwrap_or(0).saturating_add(to.saturating_sub(from)))
-        };
-        Reading {
-            at_ns: base.at_ns.saturating_add(to.at_ns.saturating_sub(from.at_ns)),
-            run_ns: plus(Some(base.run_ns), from.run_ns, to.run_ns).unwrap_or(0),
-            delay_ns: plus(base.delay_ns, from.wait_ns, to.wait_ns),
-            switches: Switches {
-                voluntary: plus(base.switches.voluntary, from.voluntary, to.voluntary),
-                involuntary: plus(base.switches.involuntary, from.involuntary, to.involuntary),
-                migrations: plus(base.switches.migrations, from.migrations, to.migrations),
-            },
-            counted: base.counted,
-            runnable: Some(matches!(to.state, CountedState::Runs | CountedState::Waits)),
+    fn since(&self, of: fn(&ThreadCounts) -> u64) -> u64 {
+        of(&self.after).saturating_sub(of(&self.before))
+    }
+
+    /// Returns the blocked time.
+    pub(super) fn blocked_ns(&self) -> u64 {
+        let awake_ns = self.since(|c| c.run_ns).saturating_add(self.since(|c| c.wait_ns));
+        self.since(|c| c.at_ns).saturating_sub(awake_ns)
+    }
+
+    /// Returns the state at the end, as the files show it.
+    pub(super) fn state(&self) -> WaitState {
+        match self.after.state {
+            CountedState::Blocked(BlockedCause::Lock) => WaitState::Lock(0),
+            CountedState::Blocked(BlockedCause::Park) => WaitState::Park(0),
+            CountedState::Blocked(BlockedCause::Sleep) => WaitState::Asleep,
+            CountedState::Blocked(BlockedCause::Stopped) => WaitState::Stopped,
+            CountedState::Runs | CountedState::Waits | CountedState::Ended => WaitState::Awake,
         }
     }
 
-    /// Returns the parts of the blocked time. `None` without blocked time.
+    /// Returns the parts of the blocked time, for counts with causes. `None` without blocked time.
+    /// A thread that is stopped now was stopped for all of it, except for its futex calls.
     pub(super) fn parts(&self) -> Option<WaitParts> {
-        let (from, to) = (&self.before, &self.after);
-        let since = |from: u64, to: u64| to.saturating_sub(from) as f64;
-        let [lock, park] = [since(from.lock_ns, to.lock_ns), since(from.park_ns, to.park_ns)];
-        let asleep = lock + park + since(from.sleep_ns, to.sleep_ns);
-        let stopped = since(from.stopped_ns, to.stopped_ns);
+        let [lock, park] =
+            [self.since(|c| c.lock_ns), self.since(|c| c.park_ns)].map(|time_ns| time_ns as f64);
+        let blocked = (self.blocked_ns() as f64).max(lock + park);
+        let stopped = match self.state() {
+            WaitState::Stopped => blocked - lock - park,
+            _ => 0.0,
+        };
+        let asleep = blocked - stopped;
         let of_asleep = |part: f64| if asleep > 0.0 { part / asleep } else { 0.0 };
-        (asleep + stopped > 0.0).then(|| WaitParts {
-            stopped: stopped / (asleep + stopped),
+        (blocked > 0.0).then(|| WaitParts {
+            stopped: stopped / blocked,
             futex: of_asleep(lock + park),
             lock: Some(of_asleep(lock)),
         })
@@ -108,9 +139,7 @@ impl CountedSpan {
 
     /// Returns the number of switches for each second.
     pub(super) fn switches_per_s(&self) -> f64 {
-        let (from, to) = (&self.before, &self.after);
-        let all = |c: &ThreadCounts| c.voluntary.saturating_add(c.involuntary);
-        let span_ns = to.at_ns.saturating_sub(from.at_ns).max(1);
-        all(to).saturating_sub(all(from)) as f64 / (span_ns as f64 / 1e9)
+        let switches = self.since(|c| c.voluntary.saturating_add(c.involuntary));
+        switches as f64 / (self.since(|c| c.at_ns).max(1) as f64 / 1e9)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::parse::Switches;
 use super::*;
-use corebeat_machine::{BlockedCause, CountedState, ThreadCounts, TimeShares};
+use corebeat_machine::{BlockedCause, CountedState, THREAD_NAME_BYTES, ThreadCounts, TimeShares};
 use proptest::prelude::*;
 use std::io::Read;
 use std::sync::{Condvar, Mutex};
@@ -392,40 +392,56 @@ fn span_of_one_cause_has_no_share_of_earlier_causes() {
 
 /// A row with these counts, one for each reading.
 #[derive(Debug)]
-struct Script(Mutex<Vec<Option<ThreadCounts>>>);
+struct Script(Mutex<Vec<ThreadCounts>>);
 
 impl ThreadRow for Script {
-    fn read(&self, now_ns: u64) -> Option<ThreadCounts> {
+    fn read(&self) -> Option<ThreadCounts> {
         let mut counts = self.0.lock().unwrap();
-        let next = if counts.is_empty() { None } else { counts.remove(0) };
-        next.map(|next| ThreadCounts { at_ns: now_ns, ..next })
-    }
-
-    fn begin_blocked(&self, _: BlockedCause) -> bool {
-        false
+        (!counts.is_empty()).then(|| counts.remove(0))
     }
 }
 
 #[test]
 fn row_of_a_thread_replaces_its_files_until_it_ends() {
-    let zero = ThreadCounts {
+    const MS: u64 = 1_000_000;
+    let mut name = [0; THREAD_NAME_BYTES];
+    name[..3].copy_from_slice(b"old");
+    let first = ThreadCounts {
         state: CountedState::Runs,
-        at_ns: 0,
-        cpu: Some(CpuId(0)),
-        run_ns: 0,
-        wait_ns: 0,
-        lock_ns: 0,
+        at_ns: 1_000 * MS,
+        cpu: CpuId(1),
+        run_ns: 500 * MS,
+        wait_ns: 100 * MS,
+        has_causes: true,
+        lock_ns: 7 * MS,
         park_ns: 0,
-        sleep_ns: 0,
-        stopped_ns: 0,
+        user_ns: 200 * MS,
+        system_ns: 0,
         voluntary: 7,
         involuntary: 0,
         migrations: 1,
+        name,
     };
-    let later = ThreadCounts { lock_ns: 1, park_ns: 3, voluntary: 9, migrations: 4, ..zero };
-    let ended = ThreadCounts { state: CountedState::Ended, voluntary: 10, ..later };
-    let script = vec![None, Some(zero), Some(later), Some(ended)];
-    let row: Box<dyn ThreadRow> = Box::new(Script(Mutex::new(script)));
+    name[..3].copy_from_slice(b"new");
+    let second = ThreadCounts {
+        state: CountedState::Blocked(BlockedCause::Sleep),
+        at_ns: 2_000 * MS,
+        run_ns: 900 * MS,
+        wait_ns: 300 * MS,
+        lock_ns: 107 * MS,
+        park_ns: 200 * MS,
+        user_ns: 500 * MS,
+        system_ns: 100 * MS,
+        voluntary: 9,
+        migrations: 4,
+        name,
+        ..first
+    };
+    let state = CountedState::Blocked(BlockedCause::Stopped);
+    let third = ThreadCounts { state, at_ns: 3_000 * MS, ..second };
+    let ended =
+        ThreadCounts { state: CountedState::Ended, at_ns: 4_000 * MS, voluntary: 10, ..third };
+    let row: Box<dyn ThreadRow> = Box::new(Script(Mutex::new(vec![first, second, third, ended])));
     let buffer = &mut Buffer::new();
     let (pid, tid) = (std::process::id() as i32, rustix::thread::gettid().as_raw_nonzero().get());
     let mut thread = Thread::open(pid, tid, true, None, Some(row), buffer).unwrap();
@@ -433,18 +449,31 @@ fn row_of_a_thread_replaces_its_files_until_it_ends() {
         Observed::Alive(sample) => sample,
         Observed::Ended(_) => panic!("this thread runs"),
     };
-    // Without a state there are files, and the row counts from the first reading that has one.
-    observe(&mut thread);
-    assert!(!thread.is_counted());
-    observe(&mut thread);
-    assert!(thread.is_counted());
     let sample = observe(&mut thread);
+    assert_eq!((sample.name.as_str(), sample.cpu), ("new", Some(CpuId(1))));
+    assert_eq!(sample.span_ns, 1_000 * MS);
     assert_eq!(sample.counters.voluntary_switches, Some(2));
     assert_eq!(sample.counters.migrations, Some(3));
-    let (lock, blocked) = (sample.shares.lock.unwrap(), sample.shares.blocked().unwrap());
-    assert!((lock - blocked / 4.0).abs() < 1e-9, "{:?}", sample.shares);
+    let TimeShares { user, system, wait, lock, park, sleep, .. } = sample.shares;
+    for (share, expected) in
+        [(user, 0.3), (system, 0.1), (wait, 0.2), (lock, 0.1), (park, 0.2), (sleep, 0.1)]
+    {
+        assert!((share.unwrap() - expected).abs() < 1e-9, "{:?}", sample.shares);
+    }
+    // The time for which a thread is stopped belongs to no span.
+    let stopped = observe(&mut thread);
+    assert_eq!(stopped.span_ns, 0);
+    assert!(thread.is_quiet());
     // A thread that has ended while its number remains was replaced by `execve`.
     assert_eq!(observe(&mut thread).counters.voluntary_switches, Some(1));
     assert!(!thread.is_counted());
     observe(&mut thread);
+}
+
+#[test]
+fn row_without_counts_leaves_the_files() {
+    let row: Box<dyn ThreadRow> = Box::new(Script(Mutex::new(vec![])));
+    let (pid, tid) = (std::process::id() as i32, rustix::thread::gettid().as_raw_nonzero().get());
+    let thread = Thread::open(pid, tid, true, None, Some(row), &mut Buffer::new()).unwrap();
+    assert!(!thread.is_counted());
 }
