@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) const MINUTES: u32 = 10;
 /// Time limit of each boot of the step `vm`, in minutes.
 const STEP_MINUTES: u32 = 8;
+/// Time limit of the boot that tests the scheduler, in minutes.
+const SCHEDULER_MINUTES: u32 = 15;
 /// Time for the kills of `soak`.
 const SOAK_MINUTES: u32 = 30;
 /// Packages of kernels, in order of preference. Slices of threads need 6.12.
@@ -558,8 +560,9 @@ fn check_scheduler(workspace: &Workspace) -> Result<Outcome, String> {
         corebeat run --kernel --tables --policy coscheduling --report-file /tmp/report -- $A -- $A
         cat /tmp/report; grep -q 'coscheduled at least' /tmp/report
         if grep -q 'read from /proc' /tmp/report; then exit 1; fi
+        corebeat run --kernel --all --policy coscheduling -- $A -- $A
         [ $(cat /sys/kernel/sched_ext/state) = disabled ]";
-    boot_tests(workspace, &["sh", "-c", script, "vm", &test?, &table?], STEP_MINUTES)
+    boot_tests(workspace, &["sh", "-c", script, "vm", &test?, &table?], SCHEDULER_MINUTES)
 }
 
 /// The test that kills the process of the scheduler, at many moments: a part of `soak`.

@@ -1,6 +1,6 @@
-/* The scheduler in the kernel. It schedules the threads of class SCHED_EXT, and decides nothing by
- * itself: decision.h has the rules, and user space sets weights, quotas, classes and the owners of
- * CPUs (src/scheduler.rs).
+/* The scheduler in the kernel. It schedules the threads of class SCHED_EXT, or all threads of the
+ * host without a real-time policy, and decides nothing by itself: decision.h has the rules, and
+ * user space sets weights, quotas, classes and the owners of CPUs (src/scheduler.rs).
  *
  *   thread wakes --> select_cpu: finds an idle CPU, if there is one
  *                        |
@@ -10,7 +10,8 @@
  *
  * No thread waits in the queue of a CPU, which the kernel would serve before these queues and only
  * on this CPU. If a thread of another scheduler takes a CPU, the thread that ran there goes back to
- * the queue of its group (cpu_release).
+ * the queue of its group (cpu_release). Threads of group 0 that may run on one CPU only, such as
+ * those of the kernel for this CPU, have a queue for each CPU: group 0 has two queues there.
  */
 #include "kernel.h"
 #include <bpf/bpf_tracing.h>
@@ -32,6 +33,8 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 #define REFILLS_PER_SEARCH 100
 /* Largest number of waiting threads of a group that a search examines. */
 #define SEARCHED_MAX 512
+/* Queue of the threads of group 0 that may run on this CPU only. */
+#define BOUND_QUEUE(cpu) (GROUPS_MAX + ((u64)(cpu) & (CPUS_MAX - 1)))
 #define CLOCK_MONOTONIC 1
 
 /* State of a thread. */
@@ -49,7 +52,8 @@ struct thread {
 	u64 weight;
 	/* One more than the idle CPU that was found for it; 0 for none. */
 	u32 place;
-	u32 unused;
+	/* That of its group when it entered the group. */
+	u32 generation;
 };
 
 /* How long a set had a turn, and how long it was together. User space reads this structure;
@@ -120,6 +124,8 @@ static volatile u32 awake_groups;
 static volatile u32 cpu_count;
 static volatile u32 has_owners;
 static volatile u32 has_quota;
+/* Whether a queue for one CPU has been used. */
+static volatile u32 has_bound;
 static u32 refills;
 /* The clock of groups (clock_of_groups_ns). */
 static volatile u64 clock_ns;
@@ -314,7 +320,8 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 		t->weight = weight;
 		t->vtime_ns = woken_vtime_ns(t->vtime_ns, g->floor_ns);
 		ADD(g->thread_weight, weight);
-		ADD(g->waiting, 1);
+		if (!t->started_ns)
+			ADD(g->waiting, 1);
 		if (ADD(g->runnable, 1) == 0) {
 			ADD(awake_groups, 1);
 			clock_ns = clock_of_groups_ns(groups, group_count, t->group, clock_ns,
@@ -327,7 +334,8 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 			clock_ns = clock_of_groups_ns(groups, group_count, NO_GROUP, clock_ns,
 						      now_ns);
 		ADD(g->thread_weight, -t->weight);
-		ADD(g->waiting, -1);
+		if (!t->started_ns)
+			ADD(g->waiting, -1ULL);
 		if (ADD(g->runnable, -1ULL) == 1)
 			ADD(awake_groups, -1);
 		ADD(g->runnable_base_ns, now_ns);
@@ -335,26 +343,47 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 	account(t->group, now_ns);
 }
 
-/* Moves a thread to the group that user space has assigned, if it has. The thread has the virtual
- * time of its new group. */
+/* Moves a thread to the group that user space has assigned, or to group 0 if its program was
+ * released. The thread has the virtual time of its new group. */
 static __always_inline void assign(struct task_struct *p, struct thread *t, u64 now_ns)
 {
 	u32 pid = p->pid, *group = bpf_map_lookup_elem(&members, &pid);
+	u32 id = t->group, generation = group_at(id)->generation;
 	_Bool is_runnable = t->is_runnable;
-	u32 id;
 
-	if (!group)
-		return;
-	id = *group & (GROUPS_MAX - 1);
-	bpf_map_delete_elem(&members, &pid);
-	if (id == t->group)
+	if (group) {
+		id = *group & (GROUPS_MAX - 1);
+		bpf_map_delete_elem(&members, &pid);
+	} else if (t->generation != generation) {
+		id = 0;
+	}
+	if (id == t->group && t->generation == generation)
 		return;
 	if (is_runnable)
 		count(t, 0, 0, now_ns);
 	t->group = id;
+	t->generation = group_at(id)->generation;
 	t->vtime_ns = group_at(id)->floor_ns;
 	if (is_runnable)
 		count(t, 1, p->scx.weight, now_ns);
+}
+
+/* Returns whether user space may have assigned a group to a thread that has not slept since. */
+static __always_inline _Bool may_be_assigned(const struct thread *t)
+{
+	return !t->group || t->generation != group_at(t->group)->generation;
+}
+
+/* Returns whether a thread waits in the queue of its CPU. */
+static __always_inline _Bool is_bound(struct task_struct *p, const struct thread *t)
+{
+	return !t->group && p->nr_cpus_allowed == 1;
+}
+
+/* Returns whether a thread that wakes up preempts no other one, by its own policy. */
+static __always_inline _Bool is_modest(struct task_struct *p)
+{
+	return p->policy == SCHED_BATCH || p->policy == SCHED_IDLE;
 }
 
 SEC("struct_ops/enqueue")
@@ -364,21 +393,28 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	u64 now_ns = now();
 	struct group *g;
 	u32 run, place;
+	u64 queue;
 	s32 cpu;
 
 	if (!t) {
 		insert_vtime(p, 0, SLICE_NS_DEFAULT, 0);
 		return;
 	}
-	/* A thread that started while its program was admitted, and has not slept since. */
-	if (!t->group)
+	/* A thread that started while its program was admitted, for example. If it wakes up,
+	 * `runnable` has assigned it. */
+	if (!(enq_flags & SCX_ENQ_WAKEUP) && may_be_assigned(t))
 		assign(p, t, now_ns);
 	g = group_at(t->group);
 	t->queued_ns = now_ns;
 	place = t->place;
 	if (place)
 		cpu_at(place - 1)->placed = t->group + 1;
-	insert_vtime(p, t->group & (GROUPS_MAX - 1), slice_of(p, g, now_ns), t->vtime_ns);
+	queue = t->group & (GROUPS_MAX - 1);
+	if (is_bound(p, t)) {
+		has_bound = 1;
+		queue = BOUND_QUEUE(scx_bpf_task_cpu(p));
+	}
+	insert_vtime(p, queue, slice_of(p, g, now_ns), t->vtime_ns);
 	if (place && !is_capped(g, now_ns)) {
 		scx_bpf_kick_cpu(place - 1, SCX_KICK_IDLE);
 		return;
@@ -397,11 +433,12 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
-	if (!(enq_flags & SCX_ENQ_WAKEUP))
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || is_modest(p))
 		return;
 	cpu = scx_bpf_task_cpu(p);
 	run = running_on(cpu);
-	if (run != NO_GROUP && preempts(g, t->group, group_at(run), run, owner_of(cpu)))
+	if (run != NO_GROUP && preempts(g, t->group, t->vtime_ns, group_at(run), run,
+					cpu_at(cpu)->vtime_ns, owner_of(cpu)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -467,15 +504,15 @@ static __always_inline _Bool move(struct bpf_iter_scx_dsq *it, struct task_struc
 	return 0;
 }
 
-/* Takes the first thread of a queue that starves and may run on this CPU. Returns since when it has
- * waited; 0 for no such thread. */
-static __always_inline u64 take_starving_of(u64 queue, s32 cpu, u64 now_ns)
+/* Takes the first thread of a queue that starves and may run on this CPU, or the last one with the
+ * flag SCX_DSQ_ITER_REV. Returns since when it has waited; 0 for no such thread. */
+static __always_inline u64 take_starving_of(u64 queue, u64 flags, s32 cpu, u64 now_ns)
 {
 	struct bpf_iter_scx_dsq it;
 	u64 since_ns = 0;
 	int i;
 
-	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+	if (!bpf_iter_scx_dsq_new(&it, queue, flags)) {
 		bpf_for(i, 0, SEARCHED_MAX) {
 			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 			struct thread *t;
@@ -538,12 +575,79 @@ static __always_inline _Bool take_starving(s32 cpu, u64 waiting, u64 now_ns)
 
 		if (!(waiting & (1ULL << id)))
 			continue;
-		since_ns = take_starving_of(id, cpu, now_ns);
+		since_ns = take_starving_of(id, turn & 1 ? SCX_DSQ_ITER_REV : 0, cpu, now_ns);
 		if (since_ns)
 			break;
 	}
 	search_at_ns[at] = next_search_ns(since_ns, now_ns);
 	return since_ns != 0;
+}
+
+/* Takes the thread of the queue for this CPU that has waited for too long, if one has. */
+static __always_inline _Bool take_overdue(s32 cpu, u64 now_ns)
+{
+	u64 queue = BOUND_QUEUE(cpu), most_ns = ZERO;
+	struct bpf_iter_scx_dsq it;
+	_Bool has_taken = 0;
+	int i, pid = ZERO;
+
+	if (now_ns < cpu_at(cpu)->bound_at_ns)
+		return 0;
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_for(i, 0, SEARCHED_MAX) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct thread *t = p ? thread_of(p) : 0;
+			u64 ns;
+
+			if (!p)
+				break;
+			ns = t ? overdue_ns(t->queued_ns, p->scx.weight, now_ns) : 0;
+			if (ns > most_ns) {
+				most_ns = ns;
+				pid = p->pid;
+			}
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	if (!most_ns)
+		return 0;
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_for(i, 0, SEARCHED_MAX) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+			if (!p)
+				break;
+			if (p->pid == pid) {
+				has_taken = bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && move(&it, p);
+				break;
+			}
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	if (has_taken)
+		cpu_at(cpu)->bound_at_ns = now_ns + BOUND_NS;
+	return has_taken;
+}
+
+/* The virtual time of the first thread of a group that waits for a CPU. */
+static __always_inline u64 first_of_group_ns(u32 group, s32 cpu, _Bool has_own)
+{
+	u64 first_ns = first_vtime_ns(group), own_ns;
+
+	if (group || !has_own)
+		return first_ns;
+	own_ns = first_vtime_ns(BOUND_QUEUE(cpu));
+	return own_ns < first_ns ? own_ns : first_ns;
+}
+
+/* Takes the first thread of a group that may run on a CPU. */
+static __always_inline _Bool take_of_group(u32 group, s32 cpu, _Bool has_own)
+{
+	if (group || !has_own)
+		return take(group);
+	if (first_vtime_ns(BOUND_QUEUE(cpu)) <= first_vtime_ns(0))
+		return take(BOUND_QUEUE(cpu)) || take(0);
+	return take(0) || take(BOUND_QUEUE(cpu));
 }
 
 SEC("struct_ops/dispatch")
@@ -552,15 +656,22 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	u64 now_ns, waiting;
 	u32 owner = owner_of(cpu), prev_group = NO_GROUP, placed;
 	struct thread *t = 0;
-	_Bool is_alone = 1;
+	_Bool is_alone = 1, has_own;
 	int i;
 
 	/* The kernel asks each CPU that is about to idle. */
 	if (!awake_groups)
 		return;
 	waiting = waiting_groups();
+	has_own = has_bound && scx_bpf_dsq_nr_queued(BOUND_QUEUE(cpu)) > 0;
+	if (has_own)
+		waiting |= 1;
 	cpu_at(cpu)->is_claimed = 0;
 	placed = placed_group(cpu_at(cpu), waiting);
+	if (is_displaced(cpu_at(cpu), waiting)) {
+		bpf_for(i, 0, cpu_count)
+			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
+	}
 	cpu_at(cpu)->placed = 0;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		t = thread_of(prev);
@@ -575,6 +686,8 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (waiting && take_starving(cpu, waiting, now_ns))
 		return;
+	if (has_own && take_overdue(cpu, now_ns))
+		return;
 	if (!t && placed != NO_GROUP && !is_capped(group_at(placed), now_ns) &&
 	    take_placed(placed, cpu))
 		return;
@@ -584,7 +697,8 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 		if (next == NO_GROUP)
 			break;
 		if (t && prev_group != NO_GROUP) {
-			u64 next_ns = next == prev_group ? first_vtime_ns(next) : 0;
+			u64 next_ns = next == prev_group ?
+					      first_of_group_ns(next, cpu, has_own) : 0;
 
 			if (continues(group_at(prev_group), prev_group, t->vtime_ns,
 				      group_at(next), next, next_ns, owner)) {
@@ -592,7 +706,7 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 				break;
 			}
 		}
-		if (take(next))
+		if (take_of_group(next, cpu, has_own))
 			return;
 		waiting &= ~(1ULL << (next & (GROUPS_MAX - 1)));
 	}
@@ -609,6 +723,12 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 				g->vtime_ns = most_ns + DEBT_NS;
 		}
 		set_slice(prev, slice_of(prev, group_at(prev_group), now_ns));
+		/* A thread that never waits enters the group of its program here. */
+		if (may_be_assigned(t)) {
+			assign(prev, t, now_ns);
+			cpu_at(cpu)->group = t->group;
+			account_cpu(cpu, t->group, now_ns);
+		}
 	}
 }
 
@@ -680,11 +800,12 @@ void BPF_PROG(running, struct task_struct *p)
 	if (!t)
 		return;
 	if (!t->started_ns)
-		ADD(group_at(t->group)->waiting, -1);
+		ADD(group_at(t->group)->waiting, -1ULL);
 	t->started_ns = now_ns;
 	t->place = 0;
 	advance(t, now_ns);
 	cpu_at(cpu)->group = t->group;
+	cpu_at(cpu)->vtime_ns = p->policy == SCHED_IDLE ? ~0ULL : t->vtime_ns;
 	account_cpu(cpu, t->group, now_ns);
 }
 
@@ -736,6 +857,7 @@ s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 		parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (parent) {
 			t->group = parent->group;
+			t->generation = parent->generation;
 			t->vtime_ns = group_at(t->group)->floor_ns;
 		}
 	}
@@ -783,6 +905,11 @@ s32 BPF_PROG(init)
 	}
 	bpf_for(i, 0, GROUPS_MAX) {
 		failed = scx_bpf_create_dsq(i, -1);
+		if (failed)
+			return failed;
+	}
+	bpf_for(i, 0, cpu_count) {
+		failed = scx_bpf_create_dsq(BOUND_QUEUE(i), -1);
 		if (failed)
 			return failed;
 	}
@@ -836,7 +963,10 @@ int set_group(struct request *request)
 		}
 	}
 	g->weight = request->weight;
-	g->flags = request->flags;
+	g->flags = request->flags & ~GROUP_IS_OVER;
+	/* Those of its threads that sleep leave the group when they wake up. */
+	if (request->flags & GROUP_IS_OVER)
+		g->generation += 1;
 	if (request->quota_ns) {
 		has_quota = 1;
 		timer = bpf_map_lookup_elem(&timers, &zero);

@@ -10,7 +10,8 @@
 #ifndef COREBEAT_DECISION_H
 #define COREBEAT_DECISION_H
 
-/* Largest number of groups. Group 0 has the threads that belong to no program of Corebeat. */
+/* Largest number of groups. Group 0 has the threads that belong to no program of Corebeat: those
+ * of the kernel, and, if the scheduler schedules all threads, those of all other programs. */
 #define GROUPS_MAX 64
 /* Largest number of CPUs. */
 #define CPUS_MAX 512
@@ -37,6 +38,9 @@ _Static_assert(LAG_NS > PREEMPTION_NS, "groups that sleep preempt");
 #define DEBT_NS 2000000000ULL
 /* CPU time beyond a quota counts for at most this many periods. */
 #define QUOTA_DEBT_PERIODS 10ULL
+/* A thread of group 0 that may run on one CPU only, and has waited for this long at nice 0, runs
+ * next there, at most one in each such time. Threads of the kernel serve their CPU. */
+#define BOUND_NS 10000000ULL
 /* Interval of the searches for threads that wait for too long, for each CPU. */
 #define SEARCH_NS 100000000ULL
 /* Bounds of slices, and the slice of a thread without one. */
@@ -48,6 +52,7 @@ _Static_assert(LAG_NS > PREEMPTION_NS, "groups that sleep preempt");
 #define GROUP_IS_BATCH 1u /* all threads have one priority, and wake-ups preempt no thread */
 #define GROUP_IS_IDLE 2u  /* runs only where no other group waits */
 #define GROUP_IS_SET 4u   /* is a coscheduled set */
+#define GROUP_IS_OVER 8u  /* in a request only: its threads belong to no program any more */
 
 /* The threads of one program. User space reads this structure; src/state.rs has the same layout. */
 struct group {
@@ -70,10 +75,12 @@ struct group {
 	u64 used_ns;
 	u64 period;
 	u32 flags;
-	/* Number of runnable threads that do not run. */
-	u32 waiting;
+	/* Number of programs that had the group before. */
+	u32 generation;
 	/* Sum of the weights of the runnable threads, by their nice values. */
 	u64 thread_weight;
+	/* Number of runnable threads that do not run. */
+	u64 waiting;
 };
 
 /* Returns the virtual time of a span of CPU time. */
@@ -144,10 +151,11 @@ static INLINE u64 slice_ns(const struct group *g, u64 requested_ns, u64 now_ns)
 	return ns;
 }
 
-/* Returns the precedence of a group on a CPU with this owner; lower is earlier. */
+/* Returns the precedence of a group on a CPU with this owner; lower is earlier. Threads of no
+ * program, which include those of the kernel, compete with the owner by virtual time. */
 static INLINE u32 rank(const struct group *g, u32 id, u32 owner)
 {
-	if (owner != NO_GROUP && id == owner)
+	if (owner != NO_GROUP && (id == owner || !id))
 		return 0;
 	if (g->flags & GROUP_IS_IDLE)
 		return 3;
@@ -200,15 +208,17 @@ static INLINE int continues(const struct group *run, u32 id, u64 own_ns, const s
 }
 
 /* Returns whether a thread of `woken` that wakes up preempts the thread of `run` that runs on a CPU
- * with this owner. A program never preempts itself (FaithFul), but the owner of a CPU always
- * preempts other groups (the rule of coscheduling). */
-static INLINE int preempts(const struct group *woken, u32 woken_id, const struct group *run,
-			   u32 run_id, u32 owner)
+ * with this owner. `own_ns` and `run_ns` are the virtual times of both threads; that of a running
+ * thread of the policy idle is the largest number. A program never preempts itself (FaithFul), but
+ * the owner of a CPU always preempts other programs (the rule of coscheduling). Group 0 is no
+ * program: its threads preempt each other as programs do. */
+static INLINE int preempts(const struct group *woken, u32 woken_id, u64 own_ns,
+			   const struct group *run, u32 run_id, u64 run_ns, u32 owner)
 {
 	u32 woken_rank = rank(woken, woken_id, owner), run_rank = rank(run, run_id, owner);
 
 	if (woken_id == run_id)
-		return 0;
+		return !woken_id && own_ns + PREEMPTION_NS < run_ns;
 	if (woken_rank != run_rank)
 		return woken_rank < run_rank;
 	if (woken->flags & GROUP_IS_BATCH)
@@ -296,6 +306,17 @@ static INLINE int is_starving(u64 queued_ns, u64 now_ns)
 	return now_ns > queued_ns + STARVATION_NS;
 }
 
+/* Returns for how long a thread that may run on one CPU only has waited, by its nice value; 0 if
+ * not for too long. */
+static INLINE u64 overdue_ns(u64 queued_ns, u64 weight, u64 now_ns)
+{
+	u64 waited_ns = now_ns > queued_ns ? now_ns - queued_ns : 0;
+
+	if (!is_starving(queued_ns, now_ns))
+		waited_ns = waited_ns * weight / THREAD_WEIGHT;
+	return waited_ns > BOUND_NS ? waited_ns : 0;
+}
+
 /* Returns the time of the next search of a CPU for threads that starve, after one that found a
  * thread which has waited since `queued_ns`; 0 for none. Waits of twice the bound show that more
  * threads starve than a search at each interval serves. */
@@ -325,6 +346,11 @@ struct cpu {
 	/* One more than the group of a thread that found this CPU idle; 0 for none. */
 	u32 placed;
 	u32 unused;
+	/* Virtual time of the thread that runs there, when it began to run. */
+	u64 vtime_ns;
+	/* From this time on, a thread of group 0 that may run only there, and has waited for too
+	 * long, runs next. */
+	u64 bound_at_ns;
 };
 
 /* Returns the group of a thread that found this CPU idle and runs there first, or NO_GROUP.
@@ -340,13 +366,23 @@ static INLINE u32 placed_group(const struct cpu *cpu, u64 waiting)
 	return group;
 }
 
+/* Returns whether the thread that found this CPU idle waits behind one of the owner. Other CPUs
+ * that are idle may run it. */
+static INLINE int is_displaced(const struct cpu *cpu, u64 waiting)
+{
+	u32 group = cpu->placed - 1;
+
+	return cpu->placed && group < GROUPS_MAX && (waiting & (1ULL << group)) &&
+	       placed_group(cpu, waiting) == NO_GROUP;
+}
+
 /* Returns whether a thread of a set that wakes up may interrupt this CPU: it belongs to the set,
- * and runs a thread of another group. An idle CPU is woken up instead, and a CPU that runs a thread
- * of another scheduler cannot be taken from it. Two threads that wake up at once interrupt two
- * CPUs. */
+ * and runs a thread of another program. An idle CPU is woken up instead, and a CPU that runs a
+ * thread of another scheduler cannot be taken from it. Threads of no program have no less
+ * precedence than the set. Two threads that wake up at once interrupt two CPUs. */
 static INLINE int is_victim(const struct cpu *cpu, u32 set)
 {
-	return cpu->owner == set && cpu->group != set && cpu->group != NO_GROUP &&
+	return cpu->owner == set && cpu->group != set && cpu->group != NO_GROUP && cpu->group &&
 	       !cpu->is_claimed;
 }
 

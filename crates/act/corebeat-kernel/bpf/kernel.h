@@ -66,6 +66,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int policy;
+	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	/* Without this field the object would not describe the type of `cpus_ptr`. */
 	struct cpumask cpus_mask;
@@ -138,6 +139,8 @@ struct bpf_iter_num {
 
 /* The functions of a scheduler. The loader takes the fields by name. */
 struct sched_ext_ops {
+	/* First, because user space changes it before the loading (src/loaded.rs). */
+	u64 flags;
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
@@ -154,7 +157,6 @@ struct sched_ext_ops {
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
-	u64 flags;
 	u32 timeout_ms;
 	char name[128];
 };
@@ -165,7 +167,12 @@ struct sched_ext_ops {
 #define SCX_ENQ_WAKEUP 1ULL
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL
+#define SCX_DSQ_ITER_REV 65536ULL
 #define SCX_TASK_QUEUED 1u
+
+/* Policies of threads (include/uapi/linux/sched.h). */
+#define SCHED_BATCH 3u
+#define SCHED_IDLE 5u
 
 #include <bpf/bpf_helpers.h>
 

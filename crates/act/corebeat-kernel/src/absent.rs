@@ -16,13 +16,13 @@ impl KernelScheduler {
     ///
     /// # Errors
     /// [`Error::NotBuilt`], always.
-    pub fn load() -> Result<KernelScheduler, Error> {
+    pub fn load(_: bool) -> Result<KernelScheduler, Error> {
         Err(Error::NotBuilt)
     }
 }
 
 impl Scheduler for KernelScheduler {
-    fn policy(&self) -> u32 {
+    fn policy(&self) -> Option<u32> {
         match *self {}
     }
 

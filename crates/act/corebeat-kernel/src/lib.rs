@@ -11,8 +11,8 @@
 //! use corebeat_kernel::KernelScheduler;
 //! use corebeat_machine::Scheduler;
 //!
-//! match KernelScheduler::load() {
-//!     Ok(scheduler) => println!("loaded; its threads have the policy {}", scheduler.policy()),
+//! match KernelScheduler::load(false) {
+//!     Ok(scheduler) => println!("loaded; its threads have the policy {:?}", scheduler.policy()),
 //!     Err(reason) => println!("not loaded: {reason}"),
 //! }
 //! // The drop has unloaded the scheduler.
@@ -51,7 +51,21 @@
 //! The slice of a thread is that of `sched_setattr(2)`, which the Linux machine sets.
 //!
 //! The scheduler schedules only threads of the policy `SCHED_EXT`. The machine gives the policy to
-//! the threads of admitted programs, with an entry in its journal.
+//! the threads of admitted programs, with an entry in its journal. On request it schedules all
+//! threads of the host except real-time ones, and no thread gets another policy. Those that belong
+//! to no admitted program are in group 0:
+//!
+//! - Group 0 has the weight of its runnable threads. It competes with the owner of a CPU by virtual
+//!   time: neither of them has precedence.
+//! - Its threads have the order of their virtual times, which nice values scale, and preempt each
+//!   other as programs do. A thread of the policy batch or idle preempts no other one, one of the
+//!   policy idle has a hundredth of the weight of nice 0, and each thread of group 0 that wakes up
+//!   preempts it.
+//! - A thread that may run on one CPU only, such as those of the kernel for a CPU, has a queue of
+//!   this CPU. If it has waited there for 10 ms (at nice 0), it runs next, at most one in 10 ms.
+//!   The kernel itself runs threads that it is not allowed to move, and those that end, first
+//!   (migration disabled; since Linux 6.14).
+//! - Threads of a released program return to group 0 when they wake up or wait.
 //!
 //! [`KernelTable`] is independent of the scheduler (`bpf/table.bpf.c`). The kernel counts the time
 //! of threads on CPUs and in run queues, their switches and their moves in any case. One call
@@ -72,10 +86,13 @@
 //! 1. No CPU is idle while a thread that may run there waits, except for a quota
 //!    (`no_cpu_idles_while_a_thread_that_may_run_there_waits`).
 //! 2. While a thread of the owner of a CPU waits that may run there, the CPU runs no thread of
-//!    another group (`no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits`).
+//!    another program (`no_cpu_of_a_set_runs_another_group_while_a_thread_of_the_set_waits`).
+//!    Threads of no program get their share there (`threads_of_no_program_compete_with_owners`).
 //! 3. No thread waits for much longer than 5 s (`no_thread_starves`,
 //!    `a_thread_starves_behind_no_first_one`,
-//!    `a_thread_leaves_a_cpu_that_another_scheduler_takes`).
+//!    `a_thread_leaves_a_cpu_that_another_scheduler_takes`). A thread of no program that may run on
+//!    one CPU only waits for 10 ms and two slices if it is the only one there
+//!    (`a_thread_for_one_cpu_gets_it_soon`).
 //! 4. Competing groups get CPU time in the ratio of their weights
 //!    (`groups_get_cpu_time_by_their_weights`), whatever they did before
 //!    (`old_threads_do_not_wait_for_new_ones`, `a_share_that_cannot_be_used_is_not_saved_up`,
@@ -110,9 +127,11 @@
 //!
 //! # Limits
 //!
-//! - Threads of other programs have precedence: the kernel runs a thread of `SCHED_EXT` only on a
-//!   CPU where no thread of the default scheduler waits, except for a small reserve in new kernels.
-//!   A thread that loses its CPU runs on another one that is free. Steer all programs that compete.
+//! - Threads of other programs have precedence, unless all threads are scheduled: the kernel runs a
+//!   thread of `SCHED_EXT` only on a CPU where no thread of the default scheduler waits, except for
+//!   a small reserve in new kernels. A thread that loses its CPU runs on another one that is free.
+//! - If all threads are scheduled, weights and quotas of control groups have no effect: the kernel
+//!   applies them to threads of the default scheduler.
 //! - At most 63 programs and 512 CPUs. The table has 16,384 threads.
 //! - A quota is exceeded by at most a slice of 0.5 ms on each CPU, which counts in the next period.
 //! - Turns end at most a reading (a fifth of a turn, at most 20 ms) after the last thread of a set

@@ -15,6 +15,9 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/corebeat.bpf.o"
 /// Name of the functions of the scheduler in the object.
 const OPERATIONS: &str = "corebeat";
 
+/// Flag of a scheduler that schedules only threads of its policy (`SCX_OPS_SWITCH_PARTIAL`).
+const SWITCH_PARTIAL: u8 = 8;
+
 /// A view of the groups in the kernel, for tests and measurements.
 #[derive(Debug)]
 pub struct Groups(MapHandle);
@@ -40,12 +43,21 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn load() -> Result<Loaded, Error> {
-        object::explained(Loaded::attach, Error::Load)
+    /// Loads the scheduler, for all threads of the host or for those of its policy.
+    pub(crate) fn load(all: bool) -> Result<Loaded, Error> {
+        object::explained(|| Loaded::attach(all), Error::Load)
     }
 
-    fn attach() -> libbpf_rs::Result<Loaded> {
-        let mut object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
+    fn attach(all: bool) -> libbpf_rs::Result<Loaded> {
+        let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+        if all {
+            let mut operations = open.maps_mut().find(|map| map.name() == OsStr::new(OPERATIONS));
+            let value = operations.as_mut().and_then(|map| map.initial_value_mut());
+            // The first byte of `flags`, the first field.
+            let flags = value.and_then(<[u8]>::first_mut).ok_or_else(|| missing(OPERATIONS))?;
+            *flags &= !SWITCH_PARTIAL;
+        }
+        let mut object = open.load()?;
         // Since Linux 7.1 other programs than those of the scheduler must be associated with it.
         // Older kernels have no such call and need none.
         let operations = object.maps().find(|map| map.name() == OsStr::new(OPERATIONS));

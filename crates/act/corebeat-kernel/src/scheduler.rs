@@ -3,7 +3,9 @@
 use crate::group::{CPUS_MAX, GROUPS_MAX, Request};
 use crate::keeper::Keeper;
 use crate::loaded::{Groups, Loaded};
-use crate::state::{GROUP_IS_BATCH, GROUP_IS_IDLE, GROUP_IS_SET, QUOTA_PERIOD_NS, STARVATION_NS};
+use crate::state::{
+    GROUP_IS_BATCH, GROUP_IS_IDLE, GROUP_IS_OVER, GROUP_IS_SET, QUOTA_PERIOD_NS, STARVATION_NS,
+};
 use crate::turn::Planner;
 use crate::{Error, availability};
 use corebeat_machine::{
@@ -22,6 +24,8 @@ pub struct KernelScheduler {
     /// Before the scheduler itself, so that its thread ends first.
     keeper: Option<Keeper>,
     loaded: Arc<Loaded>,
+    /// Whether it schedules all threads of the host.
+    all: bool,
     programs: BTreeMap<ProgramId, Group>,
     /// Groups whose programs were released.
     free: Vec<u32>,
@@ -36,16 +40,18 @@ struct Group {
 }
 
 impl KernelScheduler {
-    /// Loads the scheduler. No thread is scheduled by it before
+    /// Loads the scheduler. With `all`, it schedules all threads of the host from now on, except
+    /// those with a real-time policy; otherwise none before
     /// [`admit`](corebeat_machine::Scheduler::admit).
     ///
     /// # Errors
     /// Those of [`check`](crate::check), and [`Error::Load`] if the kernel refuses the scheduler.
-    pub fn load() -> Result<KernelScheduler, Error> {
+    pub fn load(all: bool) -> Result<KernelScheduler, Error> {
         availability::check()?;
         Ok(KernelScheduler {
             keeper: None,
-            loaded: Arc::new(Loaded::load()?),
+            loaded: Arc::new(Loaded::load(all)?),
+            all,
             programs: BTreeMap::new(),
             free: vec![],
             next: 1,
@@ -84,8 +90,8 @@ impl KernelScheduler {
         Ok(true)
     }
 
-    /// Returns a group of no program without runnable threads. Threads that left `SCHED_EXT` have
-    /// left their group.
+    /// Returns a group of no program without runnable threads. Its threads leave it when they wake
+    /// up.
     fn free_group(&mut self) -> Result<u32, Error> {
         let counters = self.loaded.counters()?;
         let is_empty = |id: u32| counters.get(id as usize).is_some_and(|c| c.runnable == 0);
@@ -176,8 +182,8 @@ impl KernelScheduler {
 }
 
 impl Scheduler for KernelScheduler {
-    fn policy(&self) -> u32 {
-        SCHED_EXT
+    fn policy(&self) -> Option<u32> {
+        (!self.all).then_some(SCHED_EXT)
     }
 
     fn admit(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), SchedulerError> {
@@ -219,7 +225,7 @@ impl Scheduler for KernelScheduler {
     fn release(&mut self, program: ProgramId) {
         if let Some(group) = self.programs.remove(&program) {
             // The error is ignored: without the scheduler there is no setting.
-            let _ = self.loaded.set_group(group.id, Request::default());
+            let _ = self.loaded.set_group(group.id, Request::default().with(GROUP_IS_OVER, true));
             self.free.push(group.id);
         }
     }

@@ -10,12 +10,14 @@ pub(crate) const STARVATION_NS: u64 = 5_000_000_000;
 pub(crate) const GROUP_IS_BATCH: u32 = 1;
 pub(crate) const GROUP_IS_IDLE: u32 = 2;
 pub(crate) const GROUP_IS_SET: u32 = 4;
+/// In a request: the threads of the group belong to no program any more.
+pub(crate) const GROUP_IS_OVER: u32 = 8;
 
 /// Largest mean number of runnable threads beyond those of both readings.
 const MEAN_MAX: f64 = 1000.0;
 
 /// Size of `struct group`, in bytes.
-pub(crate) const GROUP_BYTES: usize = 88;
+pub(crate) const GROUP_BYTES: usize = 96;
 
 /// The runnable threads of a group, from `struct group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

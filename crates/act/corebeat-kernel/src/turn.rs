@@ -37,7 +37,9 @@ impl Planner {
         // After a torn reading the earlier needs stay, and the next reading has a longer span.
         let is_torn = needs.is_none();
         let needs = needs.unwrap_or_else(|| self.needs.clone());
-        let loose = (0u32..).zip(&groups).filter(|(group, _)| !self.sets.contains(group));
+        // Threads of no program (group 0) compete with each set in its turns.
+        let loose =
+            (1u32..).zip(groups.iter().skip(1)).filter(|(group, _)| !self.sets.contains(group));
         let loose: u64 = loose.map(|(_, counter)| counter.runnable).sum();
         let loose = u32::try_from(loose).unwrap_or(u32::MAX);
         if !is_torn {

@@ -21,8 +21,9 @@ struct Group {
     used_ns: u64,
     period: u64,
     flags: u32,
-    waiting: u32,
+    generation: u32,
     thread_weight: u64,
+    waiting: u64,
 }
 
 /// `struct cpu`.
@@ -35,11 +36,23 @@ struct CpuState {
     is_offline: u32,
     placed: u32,
     unused: u32,
+    vtime_ns: u64,
+    bound_at_ns: u64,
 }
 
 /// A CPU with this owner that runs a thread of this group.
 fn cpu_state(owner: u32, group: u32) -> CpuState {
-    CpuState { owner, group, is_claimed: 0, is_offline: 0, placed: 0, unused: 0 }
+    let (vtime_ns, bound_at_ns) = (0, 0);
+    CpuState {
+        owner,
+        group,
+        is_claimed: 0,
+        is_offline: 0,
+        placed: 0,
+        unused: 0,
+        vtime_ns,
+        bound_at_ns,
+    }
 }
 
 unsafe extern "C" {
@@ -57,7 +70,15 @@ unsafe extern "C" {
         next_ns: u64,
         owner: u32,
     ) -> i32;
-    fn twin_preempts(groups: *const Group, woken: u32, run: u32, owner: u32) -> i32;
+    fn twin_preempts(
+        groups: *const Group,
+        woken: u32,
+        own_ns: u64,
+        run: u32,
+        run_ns: u64,
+        owner: u32,
+    ) -> i32;
+    fn twin_overdue_ns(queued_ns: u64, weight: u64, now_ns: u64) -> u64;
     fn twin_woken_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
     fn twin_woken_group_vtime_ns(vtime_ns: u64, clock_ns: u64) -> u64;
     fn twin_clock_of_groups_ns(
@@ -80,6 +101,7 @@ unsafe extern "C" {
     fn twin_next_search_ns(queued_ns: u64, now_ns: u64) -> u64;
     fn twin_searched_group(step: u32, turn: u32, count: u32) -> u32;
     fn twin_placed_group(cpu: *const CpuState, waiting: u64) -> u32;
+    fn twin_is_displaced(cpu: *const CpuState, waiting: u64) -> i32;
     fn twin_is_victim(cpu: *const CpuState, set: u32) -> i32;
     fn twin_set_state(cpus: *const CpuState, count: u32, set: u32, runnable: u64) -> u32;
 }
@@ -124,9 +146,13 @@ enum Fault {
     ReleaseIgnored,
     /// A thread that found an idle CPU competes with all others for it.
     PlaceIgnored,
+    /// Threads of no program run on a CPU only when its owner has no waiting thread.
+    OthersLast,
+    /// A thread of no program that may run on one CPU only waits for the virtual time of group 0.
+    BoundIgnored,
 }
 
-const FAULTS: [Fault; 18] = [
+const FAULTS: [Fault; 20] = [
     Fault::OwnerIgnored,
     Fault::VictimIgnored,
     Fault::ClaimIgnored,
@@ -145,6 +171,8 @@ const FAULTS: [Fault; 18] = [
     Fault::DebtKept,
     Fault::ReleaseIgnored,
     Fault::PlaceIgnored,
+    Fault::OthersLast,
+    Fault::BoundIgnored,
 ];
 
 /// Step of the simulated time, in nanoseconds.
@@ -156,6 +184,11 @@ const DEBT_NS: u64 = 2_000_000_000;
 /// Longest permitted wait of a thread: the bound of the scheduler, and the time until a CPU has
 /// served each of the threads that wait for so long.
 const WAIT_NS_MAX: u64 = 2 * STARVATION_NS;
+/// `BOUND_NS`.
+const BOUND_NS: u64 = 10_000_000;
+/// Longest permitted wait of a thread of no program, of nice 0 or less, that may run on one CPU
+/// only, among some others.
+const BOUND_WAIT_NS_MAX: u64 = 500_000_000;
 /// Largest permitted error of the ratio of the CPU times of two groups.
 const RATIO_ERROR_MAX: f64 = 0.1;
 /// Largest CPU time of a group beyond its quota, for each CPU, in nanoseconds.
@@ -201,6 +234,13 @@ struct Thread {
     ran_ns: u64,
     waited_ns: u64,
     place: Place,
+}
+
+impl Thread {
+    /// Whether the thread waits in the queue of its CPU (`is_bound`).
+    fn is_bound(&self) -> bool {
+        self.group == 0 && self.allowed.is_power_of_two()
+    }
 }
 
 #[derive(Debug)]
@@ -290,17 +330,25 @@ impl World {
         self.threads[thread].allowed & (1 << cpu) != 0
     }
 
-    /// The waiting threads of a group, by virtual time.
+    /// The waiting threads of a group, by virtual time, without those in the queues of CPUs.
     fn queue(&self, group: u32) -> Vec<usize> {
-        let waits =
-            |t: &usize| self.threads[*t].group == group && self.threads[*t].place == Place::Queued;
+        self.ordered(|thread| thread.group == group && !thread.is_bound())
+    }
+
+    /// The queue of a CPU, by virtual time.
+    fn bound_queue(&self, cpu: usize) -> Vec<usize> {
+        self.ordered(|thread| thread.is_bound() && thread.allowed == 1 << cpu)
+    }
+
+    fn ordered(&self, is_in: impl Fn(&Thread) -> bool) -> Vec<usize> {
+        let waits = |t: &usize| self.threads[*t].place == Place::Queued && is_in(&self.threads[*t]);
         let mut queue: Vec<usize> = (0..self.threads.len()).filter(waits).collect();
         queue.sort_by_key(|&t| self.threads[t].vtime_ns);
         queue
     }
 
     fn waiting(&self) -> u64 {
-        let queued = self.threads.iter().filter(|t| t.place == Place::Queued);
+        let queued = self.threads.iter().filter(|t| t.place == Place::Queued && !t.is_bound());
         queued.fold(0, |bits, t| bits | 1 << t.group)
     }
 
@@ -331,14 +379,24 @@ impl World {
     }
 
     /// The virtual time of the first thread of a queue.
-    fn first_vtime(&self, group: u32) -> u64 {
-        self.queue(group).first().map_or(u64::MAX, |&t| self.threads[t].vtime_ns)
+    fn first_vtime(&self, queue: &[usize]) -> u64 {
+        queue.first().map_or(u64::MAX, |&t| self.threads[t].vtime_ns)
+    }
+
+    /// The threads of a group that wait for a CPU, in the order in which the CPU takes them.
+    fn queues(&self, group: u32, cpu: usize) -> Vec<usize> {
+        let queue = self.queue(group);
+        let bound = if group == 0 { self.bound_queue(cpu) } else { vec![] };
+        match self.first_vtime(&bound) <= self.first_vtime(&queue) {
+            true => bound.into_iter().chain(queue).collect(),
+            false => queue.into_iter().chain(bound).collect(),
+        }
     }
 
     /// `advance`.
     fn advance(&mut self, t: usize) {
         let id = self.threads[t].group;
-        let (first_ns, waiting) = (self.first_vtime(id), self.waiting());
+        let (first_ns, waiting) = (self.first_vtime(&self.queue(id)), self.waiting());
         let (thread, count) = (&mut self.threads[t], self.groups.len() as u32);
         if self.fault == Fault::CreditSaved || self.fault == Fault::ClockIsGreatest {
             let group = &mut self.groups[id as usize];
@@ -370,6 +428,7 @@ impl World {
         thread.has_starved = false;
         self.cpus[cpu].group = thread.group;
         self.advance(t);
+        self.cpus[cpu].vtime_ns = self.threads[t].vtime_ns;
         self.current[cpu] = Some(t);
     }
 
@@ -383,6 +442,14 @@ impl World {
     fn kick(&mut self, cpu: usize) {
         if !self.kicked.contains(&cpu) {
             self.kicked.push(cpu);
+        }
+    }
+
+    fn kick_idle(&mut self) {
+        for cpu in (0..self.cpus.len()).filter(|&cpu| self.current[cpu].is_none()) {
+            if !self.kicked.contains(&cpu) {
+                self.kicked.push(cpu);
+            }
         }
     }
 
@@ -426,12 +493,14 @@ impl World {
             }
             return;
         }
-        let last = t % self.cpus.len();
-        let run = self.cpus[last].group;
+        let is_bound = self.threads[t].is_bound();
+        let allowed = self.threads[t].allowed.trailing_zeros() as usize;
+        let last = if is_bound { allowed } else { t % self.cpus.len() };
+        let CpuState { group: run, owner, vtime_ns: run_ns, .. } = self.cpus[last];
         if wakes && run != NO_GROUP {
+            let (groups, own_ns) = (self.groups.as_ptr(), self.threads[t].vtime_ns);
             // SAFETY: both numbers are below that of the groups.
-            let preempts =
-                unsafe { twin_preempts(self.groups.as_ptr(), group, run, self.cpus[last].owner) };
+            let preempts = unsafe { twin_preempts(groups, group, own_ns, run, run_ns, owner) };
             if preempts != 0 {
                 self.kick(last);
             }
@@ -439,11 +508,29 @@ impl World {
     }
 
     fn take(&mut self, group: u32, cpu: usize) -> bool {
-        let found = self.queue(group).into_iter().find(|&t| self.may_run(t, cpu));
+        let found = self.queues(group, cpu).into_iter().find(|&t| self.may_run(t, cpu));
         if let Some(t) = found {
             self.replace(t, cpu);
         }
         found.is_some()
+    }
+
+    fn take_overdue(&mut self, cpu: usize) -> bool {
+        if self.now_ns < self.cpus[cpu].bound_at_ns || self.fault == Fault::BoundIgnored {
+            return false;
+        }
+        let overdue_ns = |t: usize| {
+            let thread = &self.threads[t];
+            // SAFETY: a function of numbers.
+            unsafe { twin_overdue_ns(thread.queued_ns, thread.weight, self.now_ns) }
+        };
+        let all = self.bound_queue(cpu).into_iter().map(|t| (overdue_ns(t), t));
+        let Some((_, t)) = all.filter(|(ns, _)| *ns > 0).max_by_key(|(ns, _)| *ns) else {
+            return false;
+        };
+        self.replace(t, cpu);
+        self.cpus[cpu].bound_at_ns = self.now_ns + BOUND_NS;
+        true
     }
 
     /// Runs a waiting thread instead of the present one.
@@ -488,6 +575,10 @@ impl World {
     fn take_placed(&mut self, cpu: usize, waiting: u64) -> bool {
         // SAFETY: the pointer refers to a state that lives through the call.
         let group = unsafe { twin_placed_group(&self.cpus[cpu], waiting) };
+        // SAFETY: as above.
+        if unsafe { twin_is_displaced(&self.cpus[cpu], waiting) } != 0 {
+            self.kick_idle();
+        }
         self.cpus[cpu].placed = 0;
         let is_first = self.current[cpu].is_none() && self.fault != Fault::PlaceIgnored;
         if !is_first || group == NO_GROUP || self.is_capped(group) {
@@ -519,7 +610,10 @@ impl World {
         }
         self.cpus[cpu].is_claimed = 0;
         let owner = self.cpus[cpu].owner;
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting() | u64::from(!self.bound_queue(cpu).is_empty());
+        if self.fault == Fault::OthersLast && owner != NO_GROUP && waiting & (1 << owner) != 0 {
+            waiting &= !1;
+        }
         let prev = self.current[cpu];
         let mut prev_group = NO_GROUP;
         if let Some(t) = prev {
@@ -529,7 +623,7 @@ impl World {
             }
         }
         let is_starving = waiting != 0 && self.take_starving(cpu);
-        if is_starving || self.take_placed(cpu, waiting) {
+        if is_starving || self.take_overdue(cpu) || self.take_placed(cpu, waiting) {
             return;
         }
         let mut is_alone = true;
@@ -539,7 +633,8 @@ impl World {
                 break;
             }
             if let Some(t) = prev.filter(|_| prev_group != NO_GROUP) {
-                let next_ns = self.first_vtime(next);
+                let first = self.queues(next, cpu);
+                let next_ns = self.first_vtime(&first);
                 let own_ns = self.threads[t].vtime_ns;
                 let groups = self.groups.as_ptr();
                 // SAFETY: both numbers are below that of the groups.
@@ -609,7 +704,9 @@ impl World {
         };
         let all = 0..self.cpus.len();
         let idle = all.clone().filter(owned).find(is_free).or_else(|| all.clone().find(is_free));
-        let finds = !self.is_capped(id) && self.fault != Fault::IdleIgnored;
+        // The kernel does not search for a CPU if there is only one.
+        let finds =
+            !self.is_capped(id) && self.fault != Fault::IdleIgnored && !self.threads[t].is_bound();
         self.threads[t].place_for = idle.filter(|_| finds);
         self.enqueue(t, true);
     }
@@ -710,11 +807,7 @@ impl World {
             }
         }
         if (self.now_ns / STEP_NS).is_multiple_of(REFILL_STEPS) {
-            (0..self.cpus.len()).filter(|&c| self.current[c].is_none()).for_each(|c| {
-                if !self.kicked.contains(&c) {
-                    self.kicked.push(c);
-                }
-            });
+            self.kick_idle();
         }
         // Each dispatch may interrupt further CPUs.
         for _ in 0..4 * self.cpus.len() {
@@ -740,7 +833,9 @@ impl World {
             let waited_ns = self.now_ns - thread.queued_ns;
             self.threads[t].longest_ns = thread.longest_ns.max(waited_ns);
             let group = self.groups[thread.group as usize];
-            if waited_ns > WAIT_NS_MAX && group.quota_ns == 0 {
+            let is_bound = thread.is_bound() && thread.weight >= 100;
+            let most_ns = if is_bound { BOUND_WAIT_NS_MAX } else { WAIT_NS_MAX };
+            if waited_ns > most_ns && group.quota_ns == 0 {
                 self.violate(format!("thread {t} starves"));
             }
             // A quota that permits running again is detected at the next refill.
@@ -754,7 +849,8 @@ impl World {
                 }
                 let runs = self.current[cpu].map(|t| &self.threads[t]);
                 // A thread that starved runs for one slice.
-                let is_served = runs.is_some_and(|r| r.has_starved);
+                // Threads of no program compete with the owner.
+                let is_served = runs.is_some_and(|r| r.has_starved || r.group == 0);
                 if state.owner == thread.group && state.group != thread.group && !is_served {
                     self.violate(format!(
                         "CPU {cpu} runs {} while {t} of its owner waits",
@@ -804,14 +900,15 @@ fn thread(group: u32, cpus: usize) -> Thread {
     }
 }
 
-/// A random world: up to eight CPUs, and five programs of up to six threads.
+/// A random world: up to eight CPUs, and five programs of up to six threads, half of the time
+/// beside threads of no program.
 fn random(seed: u64, fault: Fault) -> World {
     let rng = &mut Rng::with_seed(seed);
     let (cpus, programs) = (rng.usize(1..=8), rng.u32(1..=5));
     let takes_turns = rng.bool();
     let mut groups = vec![Group::default()];
     let mut threads = vec![];
-    for group in 1..=programs {
+    for group in u32::from(rng.bool())..=programs {
         let weight = if rng.bool() { 0 } else { [1, 20, 100, 500, 10_000][rng.usize(0..5)] };
         let flags = match rng.u32(0..6) {
             _ if takes_turns && rng.bool() => GROUP_IS_SET,
@@ -823,7 +920,9 @@ fn random(seed: u64, fault: Fault) -> World {
             0 => rng.u64(1..=cpus as u64 * 10) * 10_000_000,
             _ => 0,
         };
-        groups.push(Group { weight, flags, quota_ns, period: 10, ..Group::default() });
+        if group > 0 {
+            groups.push(Group { weight, flags, quota_ns, period: 10, ..Group::default() });
+        }
         for _ in 0..rng.u32(1..=6) {
             let mut thread = thread(group, cpus);
             if rng.u32(0..4) == 0 {
@@ -958,6 +1057,30 @@ fn taken(fault: Fault) -> World {
     world
 }
 
+/// CPU time in 4 s of a thread of no program, beside two sets of two threads that take turns on
+/// both CPUs, and that always compute.
+fn time_beside_owners(fault: Fault) -> u64 {
+    let mut world = pair(2, [0, 0], [2, 2], fault);
+    world.groups[1..].iter_mut().for_each(|group| group.flags = GROUP_IS_SET);
+    world.turns = vec![1, 2];
+    world.threads.push(thread(0, 2));
+    world.run(4_000_000_000);
+    world.groups[0].ran_ns
+}
+
+/// A thread of no program that may run on the first CPU only, and computes there for 1 ms in 10.
+/// Another one has used the second CPU alone for a long time, and a set owns the first one.
+fn bound_beside_an_owner(fault: Fault) -> World {
+    let mut world = pair(2, [1_000, 0], [1, 0], fault);
+    world.groups[1].flags = GROUP_IS_SET;
+    world.threads[0].allowed = 1;
+    world.cpus[0].owner = 1;
+    world.threads.push(Thread { allowed: 2, ..thread(0, 2) });
+    let (burst_ns, sleep_ns) = (Some(2 * STEP_NS), 18 * STEP_NS);
+    world.threads.push(Thread { burst_ns, sleep_ns, allowed: 1, ..thread(0, 2) });
+    world
+}
+
 /// A program that sleeps for 600 ms and then computes for 100 ms, in turn, beside another one.
 /// Returns the share of the sleeper in the times when both compete.
 fn share_of_a_sleeper(fault: Fault) -> f64 {
@@ -1069,6 +1192,39 @@ fn a_thread_leaves_a_cpu_that_another_scheduler_takes() {
     assert_eq!(world.violations, Vec::<String>::new());
 }
 
+#[test]
+fn threads_of_no_program_compete_with_owners() {
+    let ns = time_beside_owners(Fault::None);
+    assert!(OTHERS_TIME_NS.contains(&ns), "{ns}");
+}
+
+#[test]
+fn a_thread_for_one_cpu_gets_it_soon() {
+    let mut world = bound_beside_an_owner(Fault::None);
+    world.run(10_000_000_000);
+    assert_eq!(world.violations, Vec::<String>::new());
+    // It has precedence over the owner for a moment only.
+    let longest_ns = world.threads[2].longest_ns;
+    assert!(longest_ns < 3 * BOUND_NS, "{longest_ns}");
+    assert!(world.groups[1].ran_ns > 8_000_000_000, "{}", world.groups[1].ran_ns);
+}
+
+#[test]
+fn threads_of_no_program_preempt_each_other_and_those_of_a_program_do_not() {
+    let groups = [Group::default(); 2];
+    let preempts = |group: u32, own_ns, run_ns| {
+        // SAFETY: the group is below the number of groups.
+        unsafe { twin_preempts(groups.as_ptr(), group, own_ns, group, run_ns, NO_GROUP) != 0 }
+    };
+    assert!(preempts(0, 1_000_000, 5_000_000));
+    assert!(!preempts(0, 3_000_000, 5_000_000), "the difference is small");
+    assert!(!preempts(1, 1_000_000, 5_000_000));
+    // A running thread of the policy idle.
+    assert!(preempts(0, 90_000_000, u64::MAX));
+}
+
+/// CPU time in 4 s of two CPUs of one of five threads that always compute, in nanoseconds.
+const OTHERS_TIME_NS: std::ops::Range<u64> = 1_400_000_000..1_800_000_000;
 /// Longest permitted wait of a thread beside new ones, in nanoseconds.
 const BIRTH_WAIT_NS_MAX: u64 = 200_000_000;
 /// Least share of a program that runs for 1 ms after each slice of 3 ms of the other one.
@@ -1092,6 +1248,8 @@ fn is_detected_by_a_scenario(fault: Fault) -> bool {
         Fault::NiceIgnored => (ratio_of_nice_values(fault) / 4.0 - 1.0).abs() > RATIO_ERROR_MAX,
         Fault::DebtKept => time_after_a_lower_quota(fault) < LOWERED_TIME_MIN_NS,
         Fault::ReleaseIgnored => violates(taken(fault), 1_000_000_000),
+        Fault::OthersLast => !OTHERS_TIME_NS.contains(&time_beside_owners(fault)),
+        Fault::BoundIgnored => violates(bound_beside_an_owner(fault), 10_000_000_000),
         _ => false,
     }
 }

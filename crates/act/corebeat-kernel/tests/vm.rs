@@ -1,6 +1,9 @@
 //! The scheduler in a kernel that loads schedulers: in the virtual machine of `cargo xtask vm`. On
 //! other hosts the tests print a line and do nothing.
 
+#[path = "vm/all.rs"]
+mod all;
+
 use corebeat_conformance::{ProgramSettings, ProgramSpec, Settings, Subject, failures};
 use corebeat_kernel::{Groups, KernelScheduler, KernelTable, check};
 use corebeat_linux::{Error, LinuxMachine, Options};
@@ -37,8 +40,9 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-fn load() -> KernelScheduler {
-    KernelScheduler::load().unwrap_or_else(|e| panic!("{e}"))
+/// Loads the scheduler, for all threads of the host or for admitted programs.
+fn load(all: bool) -> KernelScheduler {
+    KernelScheduler::load(all).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The state of sched_ext: enabled or disabled.
@@ -162,7 +166,7 @@ fn play() {
 #[test]
 fn scheduler_is_loaded_until_it_is_dropped() {
     let Some(_alone) = alone() else { return };
-    let scheduler = load();
+    let scheduler = load(false);
     assert_eq!(state(), "enabled");
     assert!(scheduler.failure().is_none());
     assert!(check().unwrap_err().to_string().contains("corebeat"), "a second one is refused");
@@ -181,11 +185,11 @@ struct KernelSubject {
 }
 
 impl KernelSubject {
-    fn new(specs: &[ProgramSpec]) -> Self {
+    fn new(all: bool, specs: &[ProgramSpec]) -> Self {
         let state = tempfile::tempdir().unwrap();
         let state_dir = Some(state.path().join("state"));
         let mut machine = LinuxMachine::new(Options { state_dir, ..Options::default() }).unwrap();
-        let scheduler = load();
+        let scheduler = load(all);
         let groups = scheduler.groups().unwrap();
         machine.set_scheduler(Box::new(scheduler));
         machine.set_table(Box::new(KernelTable::load().unwrap()));
@@ -295,14 +299,16 @@ impl Subject for KernelSubject {
 #[test]
 fn machine_with_the_scheduler_conforms() {
     let Some(_alone) = alone() else { return };
-    let failures = failures(KernelSubject::new);
-    assert_eq!(failures, Vec::<String>::new());
+    for all in [false, true] {
+        let failures = failures(|specs| KernelSubject::new(all, specs));
+        assert_eq!(failures, Vec::<String>::new(), "all: {all}");
+    }
 }
 
 #[test]
 fn threads_of_a_program_are_admitted_and_returned() {
     let Some(_alone) = alone() else { return };
-    let mut subject = KernelSubject::new(&[ProgramSpec::default()]);
+    let mut subject = KernelSubject::new(false, &[ProgramSpec::default()]);
     let player = &mut subject.programs[0].0;
     assert!(player.policies().iter().all(|policy| policy == SCHED_EXT), "{:?}", player.policies());
     player.send("more");
@@ -316,9 +322,9 @@ fn threads_of_a_program_are_admitted_and_returned() {
 }
 
 /// Two programs that compute on two CPUs under the scheduler, and their groups 1 and 2.
-fn computing(threads: u32) -> (LinuxMachine, Groups, Vec<(Player, ProgramId)>) {
+fn computing(all: bool, threads: u32) -> (LinuxMachine, Groups, Vec<(Player, ProgramId)>) {
     let mut machine = LinuxMachine::new(Options::default()).unwrap();
-    let scheduler = load();
+    let scheduler = load(all);
     let groups = scheduler.groups().unwrap();
     machine.set_scheduler(Box::new(scheduler));
     let programs: Vec<(Player, ProgramId)> = (0..2)
@@ -349,7 +355,7 @@ fn ran_ns(groups: &Groups, time: Duration) -> [u64; 2] {
 #[test]
 fn weights_and_quotas_are_exact() {
     let Some(_alone) = alone() else { return };
-    let (mut machine, groups, programs) = computing(2);
+    let (mut machine, groups, programs) = computing(false, 2);
     let [a, b] = [programs[0].1, programs[1].1];
     machine.act(&Action::SetWeight { program: a, weight: 300 }).unwrap();
     machine.act(&Action::SetWeight { program: b, weight: 100 }).unwrap();
@@ -370,7 +376,7 @@ fn weights_and_quotas_are_exact() {
 #[test]
 fn sets_take_turns_and_are_together() {
     let Some(_alone) = alone() else { return };
-    let (mut machine, groups, programs) = computing(2);
+    let (mut machine, groups, programs) = computing(false, 2);
     let ids = [programs[0].1, programs[1].1];
     let sets = vec![CoscheduledSet { cpus: 2, within: None }; 2];
     let topology = corebeat_machine::Topology::flat(2);
@@ -414,7 +420,7 @@ fn occupy(cpu: usize, time: Duration) -> std::thread::JoinHandle<()> {
 #[test]
 fn threads_leave_a_cpu_that_a_thread_of_the_default_scheduler_takes() {
     let Some(_alone) = alone() else { return };
-    let (machine, _, programs) = computing(1);
+    let (machine, _, programs) = computing(false, 1);
     let ticks = |player: &Player| -> Vec<u64> {
         let tasks = fs::read_dir(format!("/proc/{}/task", player.pid())).unwrap();
         let of = |path: std::path::PathBuf| field(&path.join("stat"), 14).parse().unwrap();
@@ -437,7 +443,7 @@ fn threads_leave_a_cpu_that_a_thread_of_the_default_scheduler_takes() {
 #[test]
 fn a_cpu_that_is_unplugged_and_plugged_leaves_the_scheduler_loaded() {
     let Some(_alone) = alone() else { return };
-    let (machine, groups, programs) = computing(2);
+    let (machine, groups, programs) = computing(false, 2);
     for state in ["0", "1", "0", "1"] {
         fs::write("/sys/devices/system/cpu/cpu1/online", state).unwrap();
         let before = groups.read(1).unwrap().ran_ns;
@@ -451,7 +457,7 @@ fn a_cpu_that_is_unplugged_and_plugged_leaves_the_scheduler_loaded() {
 #[test]
 fn changes_of_affinity_and_class_leave_the_scheduler_loaded() {
     let Some(_alone) = alone() else { return };
-    let (mut machine, groups, programs) = computing(3);
+    let (mut machine, groups, programs) = computing(false, 3);
     let target = Target::Program(programs[0].1);
     for (round, cpus) in ["0", "1", "0-3", "2", "0-1"].iter().cycle().take(40).enumerate() {
         let cpus: CpuSet = cpus.parse().unwrap();
@@ -478,11 +484,11 @@ fn changes_of_affinity_and_class_leave_the_scheduler_loaded() {
 #[test]
 fn steer() {
     let Ok(role) = std::env::var(STEER) else { return };
-    let (pid, dir) = role.split_once(' ').unwrap();
+    let [all, pid, dir] = role.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
     println!("begins");
     let state_dir = Some(dir.into());
     let mut machine = LinuxMachine::new(Options { state_dir, ..Options::default() }).unwrap();
-    machine.set_scheduler(Box::new(load()));
+    machine.set_scheduler(Box::new(load(all == "true")));
     machine.set_table(Box::new(KernelTable::load().unwrap()));
     let program = machine.watch(pid.parse().unwrap()).unwrap();
     machine.admit(program).unwrap();
@@ -497,7 +503,8 @@ fn steer() {
     }
 }
 
-/// Role of this executable: the process to steer, and the folder of the journal.
+/// Role of this executable: whether it schedules all threads, the process to steer, and the folder
+/// of the journal.
 const STEER: &str = "COREBEAT_TEST_STEER";
 /// Number of moments at which the process is killed, and in `cargo xtask soak`.
 const KILLS: u64 = 20;
@@ -518,7 +525,9 @@ fn kernel_scheduler_ends_with_its_process() {
         let group = TestGroup::new();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["steer", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(STEER, format!("{} {}", program.pid(), journals.display()));
+        // Half of the schedulers have all threads.
+        let all = kill % 4 > 1;
+        command.env(STEER, format!("{all} {} {}", program.pid(), journals.display()));
         command.stdout(Stdio::piped());
         let mut child = group.add(&mut command).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -543,7 +552,7 @@ fn kernel_scheduler_ends_with_its_process() {
 #[test]
 fn removal_by_the_kernel_is_reported_and_the_programs_continue() {
     let Some(_alone) = alone() else { return };
-    let (mut machine, groups, programs) = computing(2);
+    let (mut machine, groups, programs) = computing(false, 2);
     // Magic SysRq S removes the scheduler, as the watchdog of the kernel does after 30 s.
     fs::write("/proc/sysrq-trigger", "S").unwrap();
     wait_until("the removal", || state() == "disabled");

@@ -37,9 +37,14 @@ int twin_continues(const struct group *groups, u32 id, u64 own_ns, u32 next_id, 
 	return continues(&groups[id], id, own_ns, &groups[next_id], next_id, next_ns, owner);
 }
 
-int twin_preempts(const struct group *groups, u32 woken, u32 run, u32 owner)
+int twin_preempts(const struct group *groups, u32 woken, u64 own_ns, u32 run, u64 run_ns, u32 owner)
 {
-	return preempts(&groups[woken], woken, &groups[run], run, owner);
+	return preempts(&groups[woken], woken, own_ns, &groups[run], run, run_ns, owner);
+}
+
+u64 twin_overdue_ns(u64 queued_ns, u64 weight, u64 now_ns)
+{
+	return overdue_ns(queued_ns, weight, now_ns);
 }
 
 u64 twin_carried_ns(u64 used_ns, u64 quota_ns, u64 periods)
@@ -101,6 +106,11 @@ u32 twin_searched_group(u32 step, u32 turn, u32 count)
 u32 twin_placed_group(const struct cpu *cpu, u64 waiting)
 {
 	return placed_group(cpu, waiting);
+}
+
+int twin_is_displaced(const struct cpu *cpu, u64 waiting)
+{
+	return is_displaced(cpu, waiting);
 }
 
 int twin_is_victim(const struct cpu *cpu, u32 set)

@@ -4,6 +4,7 @@
 mod outlet;
 mod status;
 
+use crate::run::ALL_ALONE;
 use corebeat_command::{Done, Failure, policy_parser, wake_at_ending_signal};
 use corebeat_daemon::{
     Daemon, Failure as Ended, Level, Options as How, Pattern, Place, Scope, Selection, Steering,
@@ -69,6 +70,9 @@ pub(crate) struct Options {
     /// Load the scheduler of Corebeat into the kernel for the steered programs; requires root
     #[arg(long)]
     kernel: bool,
+    /// With --kernel, schedule all threads of the host
+    #[arg(long)]
+    all: bool,
     /// With auto, change only these settings [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     knobs: Vec<KnobName>,
@@ -225,6 +229,9 @@ pub(crate) fn main(options: Options) -> Done {
     if let Some(Command::Status(options)) = options.command {
         return status::main(options);
     }
+    if options.all && !options.kernel {
+        return Err(Failure::usage(ALL_ALONE));
+    }
     let steering = steering(&options)?;
     let is_root = rustix::process::geteuid().is_root();
     let scope = match options.scope {
@@ -263,6 +270,7 @@ pub(crate) fn main(options: Options) -> Done {
     };
     how.steering = steering;
     how.kernel = options.kernel;
+    how.all = options.all;
     how.sample_ns = options.period * 1_000_000;
     how.observe_ns = options.observe * 1_000_000;
     let stop = wake_at_ending_signal()

@@ -46,7 +46,7 @@ pub(crate) fn main(options: Options) -> Done {
 /// Whether `--kernel` works.
 fn scheduler() -> Fact {
     let (offer, detail) = match corebeat_kernel::check() {
-        Ok(()) => (Offer::Yes, "can be loaded (--kernel)".to_owned()),
+        Ok(()) => (Offer::Yes, "can be loaded (--kernel, --all)".to_owned()),
         Err(why) => (Offer::No, why.to_string()),
     };
     Fact {

@@ -80,6 +80,9 @@ pub(crate) struct Options {
     /// Load the scheduler of Corebeat into the kernel for the programs; requires root
     #[arg(long)]
     kernel: bool,
+    /// With --kernel, schedule all threads of the host
+    #[arg(long)]
+    all: bool,
     /// Let the kernel count the threads; requires CAP_BPF and CAP_PERFMON
     #[arg(long)]
     tables: bool,
@@ -160,6 +163,9 @@ fn quota(text: &str) -> Result<f64, String> {
     })
 }
 
+/// Refusal of `--all` without `--kernel`.
+pub(crate) const ALL_ALONE: &str = "--all applies to the scheduler in the kernel; add --kernel";
+
 /// Refuses options that do not apply to the policy.
 fn check(options: &Options) -> Result<(), Failure> {
     let takes_turns = options.policy == PolicyName::Coscheduling;
@@ -181,6 +187,7 @@ fn check(options: &Options) -> Result<(), Failure> {
         () if !adapts && options.model.is_some() => {
             "--model applies to adapt; remove it or add --policy adapt"
         }
+        () if options.all && !options.kernel => ALL_ALONE,
         () if options.overrides && !has_counts => {
             "--override applies to the policies auto and team; choose one, and remove --no-preload"
         }
@@ -285,6 +292,7 @@ pub(crate) fn main(options: Options) -> Done {
         overrides: options.overrides,
         class: !options.no_class,
         kernel: options.kernel,
+        all: options.all,
         tables: options.tables,
         history: html.is_some(),
         interval: every.map(|every| Interval { every, print }),

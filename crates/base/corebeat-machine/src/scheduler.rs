@@ -6,15 +6,16 @@ use crate::{Action, Coscheduler, CpuId, Effect, ProgramId, ThreadId};
 /// system. A machine with such a scheduler passes actions to it, and carries out only the other
 /// actions itself.
 ///
-/// Only programs that were [admitted](Scheduler::admit) are scheduled. Dropping the scheduler
-/// returns all threads to the default scheduler.
+/// Actions concern programs that were [admitted](Scheduler::admit). Dropping the scheduler returns
+/// all threads to the default scheduler.
 pub trait Scheduler: Send {
     /// Returns the scheduling policy, by the number of the kernel, that a thread must have to be
-    /// scheduled by this scheduler.
-    fn policy(&self) -> u32;
+    /// scheduled by this scheduler. `None` if it schedules all threads of the host, whether their
+    /// programs are admitted or not.
+    fn policy(&self) -> Option<u32>;
 
     /// Adds a program with its present threads, which includes their later children. Call this
-    /// function before the threads get the [policy](Scheduler::policy).
+    /// function before the threads get the [policy](Scheduler::policy), if they need one.
     ///
     /// # Errors
     /// [`SchedulerError`] if there are too many programs, or the kernel has removed the scheduler.

@@ -86,6 +86,8 @@ pub struct Options {
     pub steering: Steering,
     /// Load the scheduler into the kernel, and move the steered programs to it.
     pub kernel: bool,
+    /// Let this scheduler schedule all threads of the host.
+    pub all: bool,
     /// Folder of the journal.
     pub state_dir: PathBuf,
     /// Lowest level of logged lines.
@@ -110,6 +112,7 @@ impl Options {
             observe_ns,
             steering: Steering::Fair,
             kernel: false,
+            all: false,
             state_dir,
             log,
         }
@@ -203,7 +206,7 @@ impl Daemon {
         let mut steer =
             Steer::new(&options.state_dir, &options.steering, user, outlets.are_used())?;
         if options.kernel {
-            steer.load_scheduler()?;
+            steer.load_scheduler(options.all)?;
         }
         let mut daemon = Daemon {
             log,

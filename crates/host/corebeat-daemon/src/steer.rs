@@ -40,6 +40,8 @@ pub(crate) struct Steer {
     notes: Vec<String>,
     /// Programs that the scheduler in the kernel has, if it is loaded.
     admitted: Option<BTreeSet<ProgramId>>,
+    /// Whether this scheduler schedules all threads of the host.
+    schedules_all: bool,
     /// The observations since the last update of the web page, if there is one.
     recent: Option<Recent>,
 }
@@ -221,36 +223,40 @@ impl Steer {
             idle: BTreeSet::new(),
             notes: Vec::new(),
             admitted: None,
+            schedules_all: false,
             recent: records.then(Recent::default),
         })
     }
 
-    /// Loads the scheduler into the kernel, which has exact weights and quotas.
+    /// Loads the scheduler into the kernel, which has exact weights and quotas, for the observed
+    /// programs or for all threads of the host.
     ///
     /// # Errors
     /// The scheduler cannot be loaded.
-    pub(crate) fn load_scheduler(&mut self) -> Result<(), Error> {
-        let scheduler = KernelScheduler::load().map_err(|e| Error::Unsupported {
+    pub(crate) fn load_scheduler(&mut self, all: bool) -> Result<(), Error> {
+        let scheduler = KernelScheduler::load(all).map_err(|e| Error::Unsupported {
             what: "the scheduler in the kernel".into(),
             how: e.to_string(),
         })?;
         self.machine.set_scheduler(Box::new(scheduler));
+        self.schedules_all = all;
         self.admitted = Some(BTreeSet::new());
         self.fair = fair(&self.machine, Means::Weight);
         Ok(())
     }
 
     /// Moves observed programs to the scheduler in the kernel, if it is loaded. Returns whether
-    /// policies may act. Without `auto`, the first program stays with the default scheduler, and no
-    /// policy acts, until there is a second one, unless it is to be held: programs of the default
-    /// scheduler would have precedence over it, also while they read their input, and no other
-    /// program could give up CPU time for it.
+    /// policies may act. Without `auto`, and unless the scheduler schedules all threads, the first
+    /// program stays with the default scheduler, and no policy acts, until there is a second one,
+    /// unless it is to be held: programs of the default scheduler would have precedence over it,
+    /// also while they read their input, and no other program could give up CPU time for it.
     fn admit_new(&mut self, progress: &BTreeMap<i32, ProgressSample>) -> bool {
         let ids: Vec<ProgramId> = self.all().map(|(_, program, _)| program.id).collect();
         let Some(admitted) = &mut self.admitted else { return true };
         admitted.retain(|id| ids.contains(id));
         let is_held = |pid: &i32| progress.get(pid).is_some_and(|progress| progress.hold);
-        let is_first = self.auto.is_none() && admitted.is_empty() && ids.len() < 2;
+        let may_wait = self.auto.is_none() && !self.schedules_all;
+        let is_first = may_wait && admitted.is_empty() && ids.len() < 2;
         if is_first && !self.programs.keys().any(is_held) {
             return false;
         }

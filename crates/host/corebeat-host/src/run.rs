@@ -67,6 +67,8 @@ pub struct RunOptions {
     pub class: bool,
     /// Load the scheduler into the kernel, and move the programs to it.
     pub kernel: bool,
+    /// Let this scheduler schedule all threads of the host.
+    pub all: bool,
     /// Let the kernel count the threads, instead of reading their files, if that is permitted. The
     /// counts include those of `exact_locks`.
     pub tables: bool,
@@ -104,6 +106,7 @@ impl Default for RunOptions {
             overrides: false,
             class: true,
             kernel: false,
+            all: false,
             tables: false,
             history: false,
             interval: None,
@@ -380,7 +383,7 @@ fn hold(
     })?;
     let mut supervisor = Supervisor::new(machine, periods(&options));
     if options.kernel {
-        let scheduler = KernelScheduler::load().map_err(Error::failed)?;
+        let scheduler = KernelScheduler::load(options.all).map_err(Error::failed)?;
         supervisor.machine().set_scheduler(Box::new(scheduler));
     }
     if let Some(table) = table {

@@ -98,8 +98,10 @@ impl Actuators {
             program.threads().map(|t| t.id).filter(|t| !is_denied(program, *t)).collect();
         scheduler.admit(id, &threads).map_err(unsupported)?;
         self.admitted.insert(id);
-        let policy = scheduler.policy();
-        self.actuator()?.set_policy(id, &threads, policy).map(drop)
+        match scheduler.policy() {
+            Some(policy) => self.actuator()?.set_policy(id, &threads, policy).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Runs programs as coscheduled sets by the scheduler in the kernel.
@@ -185,7 +187,6 @@ impl Actuators {
         program: &Program,
         new: impl IntoIterator<Item = ThreadId>,
     ) -> Option<String> {
-        let actuator = self.actuator.as_mut()?;
         let new: Vec<ThreadId> = new.into_iter().filter(|t| !is_denied(program, *t)).collect();
         // A thread that started while its program was admitted is in no group of the scheduler yet.
         let admitted = match &mut self.scheduler {
@@ -194,7 +195,8 @@ impl Actuators {
             }
             _ => Ok(()),
         };
-        let failed = admitted.and_then(|()| actuator.inherit(id, &new)).err()?;
+        let inherit = |()| self.actuator.as_mut().map_or(Ok(()), |it| it.inherit(id, &new));
+        let failed = admitted.and_then(inherit).err()?;
         Some(format!("new threads of {} do not get the program's settings: {failed}", program.name))
     }
 

@@ -580,6 +580,9 @@ fn mistake_on_the_command_line_is_reported_in_one_line() {
     }
     let refused = crate::corebeat(&["daemon", "--exclude", "x"]);
     assert_refused(&refused, 2, "apply to the policy auto");
+    for command in [&["daemon", "--all"][..], &["run", "--all", "--", "true"]] {
+        assert_refused(&crate::corebeat(command), 2, "add --kernel");
+    }
     let place = Place::new();
     let daemon = |args: &[&str]| command(place.0.path(), &[&["daemon"], args].concat()).output();
     let missing = daemon(&["--socket", "none/deep/socket"]).unwrap();
