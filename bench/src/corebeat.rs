@@ -5,7 +5,10 @@ use std::process::{Command, Stdio};
 
 /// Builds the program with the profile of this program, and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    let messages = cargo_build(&["--package", "corebeat-cli", "--bin", "corebeat"])?;
+    let features: &[&str] =
+        if cfg!(feature = "kernel") { &["--features", "corebeat-cli/kernel"] } else { &[] };
+    let what = [&["--package", "corebeat-cli", "--bin", "corebeat"], features].concat();
+    let messages = cargo_build(&what)?;
     executable(&messages, "corebeat")
         .ok_or_else(|| "cargo did not report the path of corebeat".into())
 }

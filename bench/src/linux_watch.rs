@@ -68,6 +68,7 @@ fn run(session: &Session) -> Result<(), String> {
     let span = Span::of(session);
     let peers: Vec<Tool> =
         BENCH.tools.iter().copied().filter(|&t| session.has(t) && works(session, t)).collect();
+    let has_tables = cfg!(feature = "kernel") && has_tables(session, &corebeat);
     for threads in THREADS.into_iter().filter(|&t| session.selects(&case(t))) {
         let load = [
             own_path()?,
@@ -76,11 +77,11 @@ fn run(session: &Session) -> Result<(), String> {
             format!("--seconds={}", span.all().as_secs()),
         ];
         let own = RefCell::new(Vec::new());
-        let by_corebeat = |period: &[&str]| {
+        let by_corebeat = |options: &[&str]| {
             let mut command = Command::new(&corebeat);
             command
                 .args(["run", "--policy", "none", "--report", "json"])
-                .args(period)
+                .args(options)
                 .arg("--")
                 .args(&load);
             watched_by_corebeat(command, threads, span)
@@ -93,6 +94,11 @@ fn run(session: &Session) -> Result<(), String> {
             }),
             Subject::new("corebeat, default period", || Ok(Measured::Value(by_corebeat(&[])?.0))),
         ];
+        if has_tables {
+            subjects.push(Subject::new("corebeat --tables", || {
+                Ok(Measured::Value(by_corebeat(&["--tables", "--period", "1000"])?.0))
+            }));
+        }
         for tool in &peers {
             let load = &load;
             subjects.push(Subject::new(tool.program, move || {
@@ -135,6 +141,22 @@ fn works(session: &Session, tool: Tool) -> bool {
         session.skip(format!("perf trace fails ({why}); run as root"));
     }
     tried.is_ok()
+}
+
+/// Whether the kernel counts threads in tables: Corebeat reports why it reads files instead.
+fn has_tables(session: &Session, corebeat: &str) -> bool {
+    let mut command = Command::new(corebeat);
+    command.args(["run", "--tables", "--policy", "none", "--report", "json", "--", "true"]);
+    let tried = Running::start(command, false).and_then(|r| r.wait(START_MAX));
+    let refusal = match tried {
+        Ok(ended) => {
+            ended.stderr.lines().find(|line| line.contains("read from /proc")).map(String::from)
+        }
+        Err(why) => Some(why),
+    };
+    let has = refusal.is_none();
+    refusal.into_iter().for_each(|why| session.skip(format!("corebeat --tables: {why}")));
+    has
 }
 
 /// Measures `corebeat run`, which starts the load. Returns the CPU time of Corebeat, read from
