@@ -11,6 +11,7 @@ pub(crate) const GROUP_IS_BATCH: u32 = 1;
 pub(crate) const GROUP_IS_IDLE: u32 = 2;
 pub(crate) const GROUP_IS_SET: u32 = 4;
 /// In a request: the threads of the group belong to no program any more.
+#[cfg(feature = "bpf")]
 pub(crate) const GROUP_IS_OVER: u32 = 8;
 
 /// Largest mean number of runnable threads beyond those of both readings.
