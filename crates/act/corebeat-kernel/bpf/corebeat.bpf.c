@@ -77,12 +77,19 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* The group of a thread, and the generation of the group when user space assigned it. User space has
+ * the same layout in src/loaded.rs. */
+struct member {
+	u32 group;
+	u32 generation;
+};
+
 /* Groups of threads that user space assigns, by thread number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__type(key, u32);
-	__type(value, u32);
+	__type(value, struct member);
 } members SEC(".maps");
 
 struct {
@@ -322,8 +329,12 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
 		ADD(g->thread_weight, weight);
 		if (!t->started_ns)
 			ADD(g->waiting, 1);
-		if (ADD(g->runnable, 1) == 0) {
-			ADD(awake_groups, 1);
+		/* Before the group counts a thread: another thread of it, whose CPU relies on
+		 * `awake_groups`, does not change the number. */
+		ADD(awake_groups, 1);
+		if (ADD(g->runnable, 1)) {
+			ADD(awake_groups, -1);
+		} else {
 			clock_ns = clock_of_groups_ns(groups, group_count, t->group, clock_ns,
 						      now_ns);
 			g->vtime_ns = woken_group_vtime_ns(g->vtime_ns, clock_ns);
@@ -347,12 +358,16 @@ static __always_inline void count(struct thread *t, _Bool is_runnable, u64 weigh
  * released. The thread has the virtual time of its new group. */
 static __always_inline void assign(struct task_struct *p, struct thread *t, u64 now_ns)
 {
-	u32 pid = p->pid, *group = bpf_map_lookup_elem(&members, &pid);
+	u32 pid = p->pid;
+	struct member *member = bpf_map_lookup_elem(&members, &pid);
 	u32 id = t->group, generation = group_at(id)->generation;
 	_Bool is_runnable = t->is_runnable;
 
-	if (group) {
-		id = *group & (GROUPS_MAX - 1);
+	if (member) {
+		id = member->group & (GROUPS_MAX - 1);
+		/* The program may have been released since then. */
+		if (member->generation != group_at(id)->generation)
+			id = 0;
 		bpf_map_delete_elem(&members, &pid);
 	} else if (t->generation != generation) {
 		id = 0;
@@ -659,6 +674,7 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	_Bool is_alone = 1, has_own;
 	int i;
 
+	cpu_at(cpu)->is_claimed = 0;
 	/* The kernel asks each CPU that is about to idle. */
 	if (!awake_groups)
 		return;
@@ -666,7 +682,6 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	has_own = has_bound && scx_bpf_dsq_nr_queued(BOUND_QUEUE(cpu)) > 0;
 	if (has_own)
 		waiting |= 1;
-	cpu_at(cpu)->is_claimed = 0;
 	placed = placed_group(cpu_at(cpu), waiting);
 	if (is_displaced(cpu_at(cpu), waiting)) {
 		bpf_for(i, 0, cpu_count)
@@ -853,6 +868,10 @@ s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 	if (!t)
 		return -12; /* ENOMEM */
 	if (args->fork) {
+		u32 pid = p->pid;
+
+		/* An assignment of an earlier thread with this number, which ended before it. */
+		bpf_map_delete_elem(&members, &pid);
 		/* New threads and processes belong to the program of their parent. */
 		parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (parent) {

@@ -82,7 +82,7 @@ struct {
 } rows SEC(".maps");
 
 /* The row of a thread, and its futex calls. Only the thread itself changes these, except where a
- * copy adopts a wait that began before. */
+ * copy adopts a wait that began before, and where it finds the address of a wait. */
 struct waits {
 	u32 place;
 	u32 generation;
@@ -282,6 +282,12 @@ static __always_inline void copy(struct row *row, struct waits *w, struct task_s
 			lock_ns += ns;
 		else
 			park_ns += ns;
+	}
+	/* The present wait may be lost at its end, before the sum has it. */
+	if (row->at_ns) {
+		waited_ns = waited_ns > row->wait_ns ? waited_ns : row->wait_ns;
+		lock_ns = lock_ns > row->lock_ns ? lock_ns : row->lock_ns;
+		park_ns = park_ns > row->park_ns ? park_ns : row->park_ns;
 	}
 	/* Atomic because a thread may end meanwhile: the number must become even again. */
 	__sync_fetch_and_add(&row->sequence, 1);

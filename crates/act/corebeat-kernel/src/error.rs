@@ -16,7 +16,7 @@ pub enum Error {
     NotBuilt,
     /// The kernel has no sched_ext.
     #[error(
-        "the kernel does not load schedulers: use Linux 6.12 or later with \
+        "the kernel does not load schedulers: use Linux 6.13 or later with \
          CONFIG_SCHED_CLASS_EXT, as in Debian forky, Fedora and Arch"
     )]
     NoSchedExt,

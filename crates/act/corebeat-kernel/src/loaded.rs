@@ -107,9 +107,10 @@ impl Loaded {
 
     /// Assigns a thread to a group, from the moment on at which it enters the class of the
     /// scheduler or wakes up.
-    pub(crate) fn add_member(&self, tid: u32, group: u32) -> Result<(), Error> {
-        let (tid, group) = (tid.to_ne_bytes(), group.to_ne_bytes());
-        self.members.update(&tid, &group, MapFlags::ANY).map_err(request)
+    /// `generation` is the number of programs that had the group before.
+    pub(crate) fn add_member(&self, tid: u32, group: u32, generation: u32) -> Result<(), Error> {
+        let member = [group.to_ne_bytes(), generation.to_ne_bytes()].concat();
+        self.members.update(&tid.to_ne_bytes(), &member, MapFlags::ANY).map_err(request)
     }
 
     /// Returns a view of the groups.

@@ -27,8 +27,8 @@ pub struct KernelScheduler {
     /// Whether it schedules all threads of the host.
     all: bool,
     programs: BTreeMap<ProgramId, Group>,
-    /// Groups whose programs were released.
-    free: Vec<u32>,
+    /// Groups whose programs were released, and their generations.
+    free: Vec<(u32, u32)>,
     next: u32,
 }
 
@@ -36,6 +36,8 @@ pub struct KernelScheduler {
 #[derive(Debug, Clone, Copy)]
 struct Group {
     id: u32,
+    /// Number of programs that had the group before.
+    generation: u32,
     request: Request,
 }
 
@@ -92,32 +94,35 @@ impl KernelScheduler {
 
     /// Returns a group of no program without runnable threads. Its threads leave it when they wake
     /// up.
-    fn free_group(&mut self) -> Result<u32, Error> {
+    fn free_group(&mut self) -> Result<Group, Error> {
         let counters = self.loaded.counters()?;
         let is_empty = |id: u32| counters.get(id as usize).is_some_and(|c| c.runnable == 0);
-        if let Some(at) = self.free.iter().position(|&id| is_empty(id)) {
-            return Ok(self.free.swap_remove(at));
+        let group = |(id, generation)| Group { id, generation, request: Request::default() };
+        if let Some(at) = self.free.iter().position(|&(id, _)| is_empty(id)) {
+            return Ok(group(self.free.swap_remove(at)));
         }
         if self.next >= GROUPS_MAX {
             return Err(Error::Many(GROUPS_MAX as usize - 1));
         }
         self.next += 1;
-        Ok(self.next - 1)
+        Ok(group((self.next - 1, 0)))
     }
 
     fn admit_program(&mut self, program: ProgramId, threads: &[ThreadId]) -> Result<(), Error> {
         self.require_loaded()?;
-        let id = match self.programs.get(&program) {
-            Some(group) => group.id,
+        let group = match self.programs.get(&program) {
+            Some(group) => *group,
             None => {
-                let id = self.free_group()?;
-                self.loaded.set_group(id, Request::default())?;
-                self.programs.insert(program, Group { id, request: Request::default() });
-                id
+                let group = self.free_group()?;
+                self.loaded.set_group(group.id, group.request)?;
+                self.programs.insert(program, group);
+                group
             }
         };
         let threads = threads.iter().filter_map(|thread| u32::try_from(thread.tid).ok());
-        threads.into_iter().try_for_each(|tid| self.loaded.add_member(tid, id))
+        threads
+            .into_iter()
+            .try_for_each(|tid| self.loaded.add_member(tid, group.id, group.generation))
     }
 
     /// Carries out an action, and returns whether it changed anything; `None` for an action of the
@@ -226,7 +231,7 @@ impl Scheduler for KernelScheduler {
         if let Some(group) = self.programs.remove(&program) {
             // The error is ignored: without the scheduler there is no setting.
             let _ = self.loaded.set_group(group.id, Request::default().with(GROUP_IS_OVER, true));
-            self.free.push(group.id);
+            self.free.push((group.id, group.generation.wrapping_add(1)));
         }
     }
 

@@ -76,7 +76,10 @@ impl KernelTable {
     /// As [`load`](Self::load).
     pub fn check_load() -> Result<(), Error> {
         availability::check_table()?;
-        object::explained(|| Table::load(1).map(drop), Error::LoadTable)
+        object::explained(
+            || Table::load(1, true).or_else(|_| Table::load(1, false)).map(drop),
+            Error::LoadTable,
+        )
     }
 
     /// As [`load`](Self::load), for a number of threads, in tests.
@@ -86,35 +89,34 @@ impl KernelTable {
     #[doc(hidden)]
     pub fn with_rows(threads: u32) -> Result<KernelTable, Error> {
         availability::check_table()?;
-        object::explained(|| Table::attach(threads), Error::LoadTable)
+        object::explained(|| Table::start(threads), Error::LoadTable)
             .map(|table| KernelTable(Arc::new(table)))
     }
 }
 
 impl Table {
-    /// Loads the programs. Where the kernel refuses programs in its functions, those that count the
-    /// time of futex waits are left out. Returns whether they are loaded.
-    fn load(threads: u32) -> libbpf_rs::Result<(Object, bool)> {
-        let load = |has_causes: bool| {
-            let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
-            for mut map in object.maps_mut().filter(|map| map.name() == OsStr::new("rows")) {
-                map.set_max_entries(threads)?;
-            }
-            for mut program in object.progs_mut() {
-                let name = program.name().to_string_lossy().into_owned();
-                let is_futex = FUTEX.iter().any(|prefix| name.starts_with(prefix));
-                program.set_autoload(has_causes || !is_futex);
-            }
-            object.load()
-        };
-        match load(true) {
-            Ok(object) => Ok((object, true)),
-            Err(_) => load(false).map(|object| (object, false)),
+    /// Loads the programs, those that count the time of futex waits only if `has_causes`.
+    fn load(threads: u32, has_causes: bool) -> libbpf_rs::Result<Object> {
+        let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in object.maps_mut().filter(|map| map.name() == OsStr::new("rows")) {
+            map.set_max_entries(threads)?;
         }
+        for mut program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let is_futex = FUTEX.iter().any(|prefix| name.starts_with(prefix));
+            program.set_autoload(has_causes || !is_futex);
+        }
+        object.load()
     }
 
-    fn attach(threads: u32) -> libbpf_rs::Result<Table> {
-        let (object, has_causes) = Table::load(threads)?;
+    /// Loads and attaches the programs. Where the kernel permits no programs in its functions, which
+    /// some kernels report only when they are attached, those of futex waits are left out.
+    fn start(threads: u32) -> libbpf_rs::Result<Table> {
+        Table::attach(threads, true).or_else(|_| Table::attach(threads, false))
+    }
+
+    fn attach(threads: u32, has_causes: bool) -> libbpf_rs::Result<Table> {
+        let object = Table::load(threads, has_causes)?;
         let rows = object.maps().find(|map| map.name() == OsStr::new("rows"));
         let rows = MapHandle::try_from(&rows.ok_or_else(|| object::missing("rows"))?)?;
         let rows = Rows::map(&rows, threads, has_causes)?;
