@@ -2,10 +2,10 @@
 //!
 //! Place in the loop: beside the loop. The bench uses Corebeat as users do, through its program and
 //! its libraries, and also uses the workloads. Each bench has a file: `linux_watch`, `tune_count`,
-//! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program` and
-//! `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`, `snet`,
-//! `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `future`, `probe`, `trace`, `sim` and
-//! `verify`.
+//! `run_auto`, `run_side`, `workload_naive`, `claim_phase`, `stm_map`, `stm_program`,
+//! `stm_stamp` and `stm_trace`. Benches that share their peers share a file: `lpel`, `reactor`,
+//! `snet`, `heartbeat`, `stm`, `scoop`, `clustered`, `rewrite`, `future`, `probe`, `trace`,
+//! `sim` and `verify`.
 //! `compare` compares two builds of the bench. `stored` keeps the rows of a run in `bench/rows`,
 //! and `report` writes them into the book as tables (`marker`) and figures (`figure`). The book's
 //! pages `measuring.md` and `measuring-libraries.md` describe each bench.
@@ -62,6 +62,7 @@ mod snet;
 mod stm;
 mod stm_map;
 mod stm_program;
+mod stm_stamp;
 mod stm_trace;
 mod stored;
 mod tool;
@@ -107,6 +108,7 @@ fn benches() -> impl Iterator<Item = &'static Bench> {
         .chain(&stm::BENCHES)
         .chain(&stm_map::BENCHES)
         .chain(&stm_program::BENCHES)
+        .chain(&stm_stamp::BENCHES)
         .chain(&stm_trace::BENCHES)
         .chain(&scoop::BENCHES)
         .chain(&clustered::BENCHES)

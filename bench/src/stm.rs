@@ -49,7 +49,7 @@ pub(crate) const BENCHES: [Bench; 3] = [
     },
 ];
 
-const MAKE: Tool = Tool::package("make", "make");
+pub(crate) const MAKE: Tool = Tool::package("make", "make");
 /// The tools that TinySTM needs.
 pub(crate) const TOOLS: [Tool; 3] = [GCC, MAKE, TINYSTM];
 
@@ -100,9 +100,11 @@ impl Subject {
 }
 
 /// A library with the functions of TinySTM.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Library {
+    #[value(name = "corebeat, in C")]
     Corebeat,
+    #[value(name = "TinySTM")]
     TinyStm,
 }
 
@@ -113,23 +115,30 @@ impl Library {
         tools.iter().all(|tool| session.has(*tool))
     }
 
+    /// Part of the names of files.
+    pub(crate) fn name(self) -> &'static str {
+        if self == Library::Corebeat { "corebeat" } else { "tinystm" }
+    }
+
+    /// The folder of the headers, and the archive, which the first call builds for TinySTM.
+    pub(crate) fn files(self, session: &Session) -> Result<(PathBuf, PathBuf), String> {
+        if self == Library::TinyStm {
+            let folder = tinystm(session)?;
+            return Ok((folder.join("include"), folder.join("lib/libstm.a")));
+        }
+        let include = "../crates/bind/corebeat-c/include/tinystm";
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join(include);
+        Ok((include, session.library()?.join("libcorebeat.a")))
+    }
+
     /// A program of the folder `programs`, which the first call compiles.
     pub(crate) fn compile(self, session: &Session, name: &str) -> Result<PathBuf, String> {
-        let own = if self == Library::Corebeat { "corebeat" } else { "tinystm" };
-        let program = session.folder().join(format!("{name}-{own}"));
+        let program = session.folder().join(format!("{name}-{}", self.name()));
         if program.exists() {
             return Ok(program);
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (include, library) = if self == Library::Corebeat {
-            (
-                root.join("../crates/bind/corebeat-c/include/tinystm"),
-                session.library()?.join("libcorebeat.a"),
-            )
-        } else {
-            let folder = tinystm(session)?;
-            (folder.join("include"), folder.join("lib/libstm.a"))
-        };
+        let (include, library) = self.files(session)?;
         let mut gcc = Command::new(GCC.program);
         gcc.arg("-O2")
             .arg("-I")

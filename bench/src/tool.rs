@@ -60,6 +60,7 @@ pub(crate) const REDIS_SERVER: Tool = Tool::package("redis-server", "redis-serve
 pub(crate) const REDIS_BENCHMARK: Tool = Tool::package("redis-benchmark", "redis-tools");
 pub(crate) const NGINX: Tool = Tool::package("nginx", "nginx-light");
 pub(crate) const WRK: Tool = Tool::package("wrk", "wrk");
+pub(crate) const GZIP: Tool = Tool::package("gzip", "gzip");
 pub(crate) const XZ: Tool = Tool::package("xz", "xz-utils");
 pub(crate) const PBZIP2: Tool = Tool::package("pbzip2", "pbzip2");
 pub(crate) const SEVEN_ZIP: Tool = Tool::package("7z", "p7zip-full");
@@ -87,6 +88,10 @@ pub(crate) const KIEKER: Tool = Tool {
 /// Version 1.0.4 or later.
 pub(crate) const TINYSTM: Tool =
     Tool { program: "TinySTM", origin: Origin::Source("COREBEAT_TINYSTM_SOURCE") };
+
+/// The suite of applications. `.gz` files of it may be absent that no case reads.
+pub(crate) const STAMP: Tool =
+    Tool { program: "STAMP", origin: Origin::Source("COREBEAT_STAMP_SOURCE") };
 
 impl Tool {
     pub(crate) const fn package(program: &'static str, package: &'static str) -> Tool {

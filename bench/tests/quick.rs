@@ -48,6 +48,8 @@ fn cases(rows: &[Value]) -> BTreeSet<&str> {
 
 /// The bench that needs the feature `mpi`.
 const RANK: &str = "snet.rank";
+/// The bench that needs a source.
+const STAMP: &str = "stm.stamp";
 
 /// The benches whose listed cases are all measured, in groups that run together.
 const GROUPS: [&[&str]; 15] = [
@@ -195,9 +197,10 @@ fn list_names_benches_cases_peers_and_what_is_missing() {
         names[..6],
         ["linux.watch", "tune.count", "run.auto", "run.side", "workload.naive", "claim.phase"]
     );
-    let others: Vec<&str> = names[6..].iter().copied().filter(|name| *name != RANK).collect();
+    let is_other = |name: &&str| ![RANK, STAMP].contains(name);
+    let others: Vec<&str> = names[6..].iter().copied().filter(is_other).collect();
     assert_eq!(others, GROUPS.concat());
-    assert!(names.contains(&RANK));
+    assert!(names.contains(&RANK) && names.contains(&STAMP));
     for bench in &listed {
         assert!(
             !bench["cases"].as_array().unwrap().is_empty()
@@ -226,6 +229,20 @@ fn unknown_bench_and_filter_without_match_are_reported() {
     assert_eq!(bench(&["workload.naive", "--quick", "--filter", "no such"]).status.code(), Some(2));
     // A part of a bench, or short rounds, must not replace stored rows.
     assert_eq!(bench(&["workload.naive", "--quick", "--store"]).status.code(), Some(2));
+}
+
+#[test]
+fn stamp_quick_runs_all_applications_if_their_source_is_there() {
+    let output = bench(&[STAMP, "--quick", "--json"]);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let rows = objects(&output);
+    if std::env::var_os("COREBEAT_STAMP_SOURCE").is_none() {
+        assert!(rows.is_empty() && log.contains("COREBEAT_STAMP_SOURCE"), "{log}");
+    } else {
+        let applications = cases(&rows).iter().filter(|case| case.ends_with("1 thread")).count();
+        assert_eq!(applications, 8, "{log}");
+    }
 }
 
 #[test]
