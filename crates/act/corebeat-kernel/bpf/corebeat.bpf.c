@@ -77,8 +77,8 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* The group of a thread, and the generation of the group when user space assigned it. User space has
- * the same layout in src/loaded.rs. */
+/* The group of a thread, and the generation of the group when user space assigned it. User space
+ * has the same layout in src/loaded.rs. */
 struct member {
 	u32 group;
 	u32 generation;

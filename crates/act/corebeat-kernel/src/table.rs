@@ -109,8 +109,8 @@ impl Table {
         object.load()
     }
 
-    /// Loads and attaches the programs. Where the kernel permits no programs in its functions, which
-    /// some kernels report only when they are attached, those of futex waits are left out.
+    /// Loads and attaches the programs. Where the kernel permits no programs in its functions,
+    /// which some kernels report only when they are attached, those of futex waits are left out.
     fn start(threads: u32) -> libbpf_rs::Result<Table> {
         Table::attach(threads, true).or_else(|_| Table::attach(threads, false))
     }
