@@ -7,15 +7,20 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
 /// Sizes of blocks are multiples of this number of bytes.
-const UNIT: usize = 64;
+const UNIT: usize = 16;
 /// Largest block that is kept, in units.
-const UNITS_MAX: usize = 16;
+const UNITS_MAX: usize = 64;
 /// Largest number of blocks of one size that a worker keeps.
 const KEPT_MAX: usize = 4096;
 
 /// Free blocks of a worker, by size in units.
-#[derive(Default)]
 pub(crate) struct Blocks(UnsafeCell<[Vec<NonNull<u8>>; UNITS_MAX + 1]>);
+
+impl Default for Blocks {
+    fn default() -> Blocks {
+        Blocks(UnsafeCell::new([const { Vec::new() }; UNITS_MAX + 1]))
+    }
+}
 
 impl Blocks {
     /// Only for the thread of the worker, and not while the result of an earlier call is in use. No

@@ -4,8 +4,8 @@ mod block;
 mod thread;
 
 pub(crate) use block::{
-    Awaits, TimeLimit, block, block_on_set, block_on_task, blocking_token, cancellation, may_block,
-    nanos, note_await, sleep_task, sleep_thread, unblocked, yield_task,
+    TimeLimit, block, block_on_set, block_on_task, blocking_token, cancellation, may_block, nanos,
+    note_await, sleep_task, sleep_thread, unblocked, yield_task,
 };
 pub(crate) use thread::{become_blocking_task, wake_thread};
 

@@ -172,9 +172,9 @@ impl World {
             // A task that has ended would have woken this one.
             WaitsFor::Task(id) => self.living.contains(id).then(|| vec![Some(*id)]),
             WaitsFor::Stream(stream) => {
-                // SAFETY: found during the inspection. If the pointer is null, the task continues
-                // at this moment.
-                let core = unsafe { header.on.load(Ordering::Acquire).as_ref() }?;
+                // SAFETY: found during the inspection. Without a stream, the task continues at this
+                // moment.
+                let core = unsafe { header.on.load().stream() }?;
                 let own = match stream.direction {
                     Direction::Read => &core.reader,
                     Direction::Write => &core.writer,
@@ -190,7 +190,7 @@ impl World {
             }
             WaitsFor::Any(streams) => {
                 // SAFETY: as above.
-                let set = unsafe { header.on_set.load(Ordering::Acquire).as_ref() }?;
+                let set = unsafe { header.on.load().set() }?;
                 let members = lock(&set.members);
                 let inside = members.iter().all(|(_, s)| self.is_inside(s.core(), Direction::Read));
                 inside.then(|| streams.iter().map(user).collect())
@@ -220,7 +220,7 @@ impl Stuck {
                 continue;
             }
             // SAFETY: found during the inspection.
-            if let Some(core) = unsafe { (**task).on.load(Ordering::Acquire).as_ref() }
+            if let Some(core) = unsafe { (**task).on.load().stream() }
                 && core.growing
             {
                 candidates.push((core.capacity.load(Ordering::Relaxed), *task, core));

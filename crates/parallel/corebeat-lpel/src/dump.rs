@@ -94,7 +94,7 @@ impl StreamDump {
             direction,
             capacity: core.capacity.load(Ordering::Relaxed),
             other,
-            signals: core.signals.get().copied(),
+            signals: core.signals.get(),
         }
     }
 }
@@ -107,10 +107,9 @@ impl TaskDump {
         // SAFETY: memory that is found during an inspection is not freed.
         let header = unsafe { &*task };
         let status = header.status();
-        // Acquire: pairs with the release of the task that set the pointer.
-        let (on, set) = (header.on.load(Ordering::Acquire), header.on_set.load(Ordering::Acquire));
+        let object = header.on.load();
         // SAFETY: streams and sets that are found during an inspection are not freed either.
-        let (on, set) = unsafe { (on.as_ref(), set.as_ref()) };
+        let (on, set) = unsafe { (object.stream(), object.set()) };
         let read = |core: &Core| StreamDump::of(core, Direction::Read);
         let any = |set: &SetCore| {
             let members = lock(&set.members);
@@ -122,16 +121,13 @@ impl TaskDump {
                 on.map(|core| WaitsFor::Stream(StreamDump::of(core, Direction::Write)))
             }
             Status::Polling => set.map(any),
-            Status::Joining => Some(WaitsFor::Task(header.on_task.load(Ordering::Relaxed))),
+            Status::Joining => object.task().map(WaitsFor::Task),
             // If there are wakers beside the noted one, any of them may wake the task.
-            Status::Awaiting if header.wakers() == 1 => {
-                match (on, set, header.on_task.load(Ordering::Relaxed)) {
-                    (Some(core), ..) => Some(WaitsFor::Stream(read(core))),
-                    (_, Some(set), _) => Some(any(set)),
-                    (_, _, 0) => None,
-                    (_, _, task) => Some(WaitsFor::Task(task)),
-                }
-            }
+            Status::Awaiting if header.wakers() == 1 => match (on, set) {
+                (Some(core), _) => Some(WaitsFor::Stream(read(core))),
+                (_, Some(set)) => Some(any(set)),
+                _ => object.task().map(WaitsFor::Task),
+            },
             _ => None,
         };
         TaskDump { id: header.id, name: header.name.clone(), worker, status, waits_for }

@@ -3,7 +3,7 @@
 use crate::current;
 use crate::task::discard_panic;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Task-local value: each task has a value of its own, which is created at its first use and
@@ -78,35 +78,41 @@ type Value = (usize, Rc<dyn Any>);
 /// Values of a task. A list, because there are few. Boxed, because most tasks have none.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "8 bytes in every task instead of 24")]
-pub(crate) struct Locals(RefCell<Option<Box<Vec<Value>>>>);
+pub(crate) struct Locals(Cell<Option<Box<Vec<Value>>>>);
 
 impl Locals {
     fn find(&self, key: usize) -> Option<Rc<dyn Any>> {
-        let values = self.0.borrow();
-        values.as_ref()?.iter().find(|(k, _)| *k == key).map(|(_, value)| value.clone())
+        let values = self.0.take()?;
+        let found = values.iter().find(|(k, _)| *k == key).map(|(_, value)| value.clone());
+        self.0.set(Some(values));
+        found
     }
 
     fn insert(&self, key: usize, value: Rc<dyn Any>) {
-        self.0.borrow_mut().get_or_insert_default().push((key, value));
+        let mut values = self.0.take().unwrap_or_default();
+        values.push((key, value));
+        self.0.set(Some(values));
     }
 
     /// Drops all values, including values that destructors create, up to a limit.
     #[inline]
     pub(crate) fn clear(&self) {
-        if self.0.borrow().is_some() {
-            self.clear_all();
+        if let Some(values) = self.0.take() {
+            self.clear_all(values);
         }
     }
 
     #[cold]
-    fn clear_all(&self) {
+    #[expect(clippy::box_collection, reason = "as above")]
+    fn clear_all(&self, mut values: Box<Vec<Value>>) {
         const ROUNDS_MAX: usize = 8;
         for _ in 0..ROUNDS_MAX {
-            let Some(values) = self.0.borrow_mut().take() else { return };
             discard_panic(|| drop(values));
+            let Some(created) = self.0.take() else { return };
+            values = created;
         }
         // A destructor creates its own value again each time. Another thread must not drop the
         // value, so it is leaked.
-        std::mem::forget(self.0.take());
+        std::mem::forget(values);
     }
 }

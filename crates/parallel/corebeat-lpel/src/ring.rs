@@ -82,8 +82,9 @@ impl<T> Slot<T> {
     }
 }
 
-/// An array of slots, and the larger segment that follows it if the stream has grown. The items are
-/// dropped before the segment, see `Shared::end_side`.
+/// An array of slots, and the larger segment that follows it if the stream has grown. The first
+/// segment is a part of the stream. The items are dropped before the segment, see
+/// `Shared::end_side`.
 pub(crate) struct Segment<T> {
     pub(crate) next: AtomicPtr<Segment<T>>,
     pub(crate) slots: Box<[Slot<T>]>,
@@ -91,7 +92,7 @@ pub(crate) struct Segment<T> {
 
 impl<T> Segment<T> {
     /// Creates an empty segment with room for `capacity` items, at least 1.
-    pub(crate) fn new(capacity: usize) -> Box<Self> {
+    pub(crate) fn new(capacity: usize) -> Self {
         let slot =
             || Slot { full: AtomicBool::new(false), item: UnsafeCell::new(MaybeUninit::uninit()) };
         let mut slots = Vec::new();
@@ -99,7 +100,28 @@ impl<T> Segment<T> {
             panic!("no memory for a stream with room for {capacity} items");
         }
         slots.extend((0..capacity).map(|_| slot()));
-        Box::new(Segment { next: AtomicPtr::new(ptr::null_mut()), slots: slots.into_boxed_slice() })
+        Segment { next: AtomicPtr::new(ptr::null_mut()), slots: slots.into_boxed_slice() }
+    }
+
+    /// Returns the next segment, if the stream has grown.
+    pub(crate) fn next(&self) -> Option<&Self> {
+        // SAFETY: segments live as long as the stream. Acquire: pairs with the release in `grow`,
+        // so the new segment is visible. Items that the writer put into this segment before are
+        // visible as well.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+impl<T> Drop for Segment<T> {
+    fn drop(&mut self) {
+        // One after the other, without recursion. Relaxed: the drop of the last reference to the
+        // stream precedes.
+        let mut next = self.next.load(Ordering::Relaxed);
+        while !next.is_null() {
+            // SAFETY: from `Box::into_raw` in `grow`. Both ends were dropped.
+            let owned = unsafe { Box::from_raw(next) };
+            next = owned.next.swap(ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -108,15 +130,22 @@ pub(crate) struct Cursor<T> {
     slot: *const Slot<T>,
     end: *const Slot<T>,
     first: *const Slot<T>,
-    segment: *const Segment<T>,
 }
 
 impl<T> Cursor<T> {
     /// Creates a cursor at the begin of `segment`, which outlives the cursor.
-    pub(crate) fn new(segment: *const Segment<T>) -> Self {
-        // SAFETY: the caller keeps the segment alive.
-        let slots = unsafe { &(*segment).slots }.as_ptr_range();
-        Cursor { slot: slots.start, end: slots.end, first: slots.start, segment }
+    pub(crate) fn new(segment: &Segment<T>) -> Self {
+        let slots = segment.slots.as_ptr_range();
+        Cursor { slot: slots.start, end: slots.end, first: slots.start }
+    }
+
+    /// Returns the segment of the cursor. `first` is the first segment of the stream.
+    fn segment<'a>(&self, first: &'a Segment<T>) -> &'a Segment<T> {
+        let mut segment = first;
+        while !ptr::eq(segment.slots.as_ptr(), self.first) {
+            segment = segment.next().expect("the cursor is in a segment of the stream");
+        }
+        segment
     }
 
     #[inline(always)]
@@ -161,25 +190,25 @@ impl<T> Cursor<T> {
     }
 
     /// Continues in a new segment of twice the size. Only for the writer, whose slot is full.
-    pub(crate) fn grow(&mut self) {
-        let larger = Box::into_raw(Segment::new(self.capacity() * 2));
-        // SAFETY: the segment outlives the cursor. Release: pairs with the acquire in `follow`, so
-        // the new segment is visible.
-        unsafe { &(*self.segment).next }.store(larger, Ordering::Release);
-        *self = Cursor::new(larger);
+    /// `first` is the first segment of the stream.
+    pub(crate) fn grow(&mut self, first: &Segment<T>) {
+        let larger = Box::into_raw(Box::new(Segment::new(self.capacity() * 2)));
+        // Release: pairs with the acquire in `Segment::next`.
+        self.segment(first).next.store(larger, Ordering::Release);
+        // SAFETY: segments live as long as the stream.
+        *self = Cursor::new(unsafe { &*larger });
     }
 
     /// Moves to the next segment, if there is one and all items of this one were read. Only for the
-    /// reader, whose slot was empty.
-    pub(crate) fn follow(&mut self) -> bool {
-        // SAFETY: the segment outlives the cursor. Acquire: pairs with the release in `grow`. Items
-        // that the writer put into the old segment before are visible as well, hence the second
-        // read of the slot.
-        let next = unsafe { &(*self.segment).next }.load(Ordering::Acquire);
-        if next.is_null() || self.slot().is_full() {
-            return false;
+    /// reader, whose slot was empty. `first` is the first segment of the stream.
+    pub(crate) fn follow(&mut self, first: &Segment<T>) -> bool {
+        match self.segment(first).next() {
+            // The second read of the slot, after the link was found.
+            Some(next) if !self.slot().is_full() => {
+                *self = Cursor::new(next);
+                true
+            }
+            _ => false,
         }
-        *self = Cursor::new(next);
-        true
     }
 }

@@ -249,7 +249,7 @@ fn prefetch_task(task: &Header) {
     } else {
         prefetch(frame.wrapping_sub(LINE), FRAMES);
         prefetch(task.carrier.get().cast(), LINE);
-        prefetch(task.last_on.get().cast(), 2 * LINE);
+        prefetch(task.on.load().address(), 2 * LINE);
     }
 }
 

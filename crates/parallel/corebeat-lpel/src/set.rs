@@ -16,11 +16,12 @@
 //! owner's token is first, the announcer finds it. If not, the exchange on the word of the token
 //! makes the push visible.
 
-use crate::current::{self, Awaits, TimeLimit};
+use crate::current::{self, TimeLimit};
 use crate::error::{TryReadError, assert_not_forked};
 use crate::inbox::Inbox;
 use crate::retired;
 use crate::stream::{AnyStream, Core, Membership, Reader};
+use crate::task::Object;
 use crate::waiter::{self, ARMED, EMPTY, Token, Word};
 use corebeat_sync::atomic::Ordering;
 use corebeat_sync::fork::Process;
@@ -385,7 +386,7 @@ impl<T: Send + 'static> Future for ReadAnyAsync<'_, T> {
                 waiter::withdraw(&this.set.core.word, this.token);
             }
             this.token = waiter::awaiting_token(context.waker());
-            current::note_await(this.token, Awaits::Set(&this.set.core));
+            current::note_await(this.token, Object::of_set(Arc::as_ptr(&this.set.core)));
             if this.set.leave(this.token) {
                 return Poll::Pending;
             }

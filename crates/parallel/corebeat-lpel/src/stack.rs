@@ -33,6 +33,9 @@ const COLOUR: usize = 128;
 /// Number of colours, within the first page.
 const COLOURS: usize = 8;
 
+/// Room for a value at the begin of a stack, in bytes, beside the requested size.
+const HEAD: usize = 128;
+
 /// A stack on loan from its pool.
 pub(crate) struct Stack {
     mapping: NonNull<Mapping>,
@@ -52,6 +55,18 @@ impl Stack {
         let mapping = unsafe { self.mapping.as_ref() };
         NonZeroUsize::new(mapping.start(self.number)).expect("a mapping is not at address 0")
     }
+
+    /// Reserves memory for a value at the begin of the stack.
+    #[cfg(not(any(miri, corebeat_threads)))]
+    pub(crate) fn reserve<T>(&mut self) -> NonNull<T> {
+        /// Alignment of a stack, in bytes.
+        const ALIGNMENT: usize = 16;
+        const { assert!(size_of::<T>() <= HEAD && align_of::<T>() <= ALIGNMENT) };
+        self.base -= size_of::<T>().next_multiple_of(ALIGNMENT);
+        // SAFETY: as in `limit`.
+        let address = unsafe { self.mapping.as_ref() }.address;
+        address.with_addr(Stack::base(self)).cast()
+    }
 }
 
 /// An area of memory, divided into stacks of one size.
@@ -68,8 +83,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(stack_size: usize) -> io::Result<Mapping> {
-        // Colouring does not reduce the requested size.
-        let stride = (stack_size + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD;
+        // Neither the head nor colouring reduces the requested size.
+        let stride = (stack_size + HEAD + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD;
         let stacks = (MAPPING / stride).clamp(1, STACKS_MAX);
         let reserve = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         let (protection, flags) =

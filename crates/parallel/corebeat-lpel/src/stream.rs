@@ -30,6 +30,7 @@
 //! fence between its store to its own word and its load of the other word.
 
 mod reader;
+mod signal;
 mod writer;
 
 pub use reader::{ReadAsync, Reader};
@@ -49,6 +50,7 @@ use corebeat_sync::asymmetric::{heavy_fence, is_free, light_fence};
 use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use corebeat_sync::cell::UnsafeCell;
 use corebeat_sync::fork::Process;
+use signal::Signal;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
@@ -118,7 +120,6 @@ pub(crate) enum Growth {
 fn pair<T: Send + 'static>(capacity: usize, growth: Growth) -> (Writer<T>, Reader<T>) {
     assert!(capacity > 0, "a stream needs room for at least one item");
     static IDS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    let first = Box::into_raw(Segment::new(capacity));
     let shared = Arc::new(Shared {
         core: Core {
             reader: Side::new(),
@@ -128,23 +129,21 @@ fn pair<T: Send + 'static>(capacity: usize, growth: Growth) -> (Writer<T>, Reade
             capacity: AtomicUsize::new(capacity),
             growing: growth != Growth::Never,
             unbounded: growth == Growth::AtOnce,
-            signals: std::sync::OnceLock::new(),
+            signals: Signal::new(),
             process: Process::current(),
             half_ended: AtomicBool::new(false),
             set: UnsafeCell::new(None),
             link: AtomicPtr::new(ptr::null_mut()),
         },
-        first,
+        first: Segment::new(capacity),
         #[cfg(loom)]
         gone: AtomicUsize::new(0),
     });
-    let end = |shared| End {
+    let end = |shared: Arc<Shared<T>>| End {
+        cursor: Cursor::new(&shared.first),
         shared,
-        cursor: Cursor::new(first),
         stamp: u64::MAX,
-        items: 0,
-        stream_use: ptr::null_mut(),
-        rare: FENCES,
+        rare: None,
         not_sync: PhantomData,
     };
     (Writer { end: end(shared.clone()) }, Reader { end: end(shared) })
@@ -254,12 +253,12 @@ pub(crate) struct Core {
     pub(crate) growing: bool,
     /// Whether a full stream grows at once.
     unbounded: bool,
-    /// Event for which a reader waits, if the stream carries no items but only signals the event.
-    pub(crate) signals: std::sync::OnceLock<&'static str>,
-    /// The process that created the stream. In a child of fork, the other end may have no user.
-    pub(crate) process: Process,
     /// Whether one side has ended: it was closed, and accesses no slot any more.
     half_ended: AtomicBool,
+    /// The process that created the stream. In a child of fork, the other end may have no user.
+    pub(crate) process: Process,
+    /// Event for which a reader waits, if the stream carries no items but only signals the event.
+    pub(crate) signals: Signal,
     /// Written by the reader's side while the stream is neither armed nor announced. Read by the
     /// thread that takes `ARMED`.
     pub(crate) set: UnsafeCell<Option<Membership>>,
@@ -342,7 +341,7 @@ impl Core {
 /// Shared part of a stream.
 pub(crate) struct Shared<T> {
     pub(crate) core: Core,
-    first: *const Segment<T>,
+    first: Segment<T>,
     /// Stands for the reference count of `Arc`, whose ordering loom does not model.
     #[cfg(loom)]
     gone: AtomicUsize,
@@ -363,30 +362,23 @@ impl<T> Shared<T> {
         if !self.core.half_ended.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut segment = self.first;
-        // SAFETY: segments live as long as the stream.
-        while let Some(current) = unsafe { segment.as_ref() } {
+        let mut segment = Some(&self.first);
+        while let Some(current) = segment {
             for slot in &current.slots {
                 if slot.is_full() {
                     // SAFETY: this side was dropped last, and the slot is full.
                     discard_panic(|| drop(unsafe { slot.take() }));
                 }
             }
-            segment = current.next.load(Ordering::Acquire);
+            segment = current.next();
         }
     }
 }
 
+#[cfg(loom)]
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        #[cfg(loom)]
         self.gone.fetch_add(1, Ordering::AcqRel);
-        let mut segment = self.first.cast_mut();
-        while !segment.is_null() {
-            // SAFETY: from `Box::into_raw`, in `pair` or in `Cursor::grow`. Both ends were dropped.
-            let owned = unsafe { Box::from_raw(segment) };
-            segment = owned.next.load(Ordering::Acquire);
-        }
     }
 }
 
@@ -401,10 +393,15 @@ impl<T: Send> AnyStream for Shared<T> {
     }
 }
 
-/// Bit of `rare`: the monitor counts the items.
-const COUNTS: u8 = 1;
-/// Bit of `rare`: a `light` fence is not free on this system.
-const FENCES: u8 = 2;
+/// Rare work for each item of an end: the monitor counts it, or a `light` fence is not free on this
+/// system.
+struct Rare {
+    /// Number of items that passed while the monitor counted.
+    items: u64,
+    /// Entry of the end in the monitor's records of the current dispatch; null without one. Valid
+    /// while the stamp of the end is the current stamp.
+    stream_use: *mut StreamUse,
+}
 
 /// Common part of both ends.
 struct End<T> {
@@ -412,13 +409,8 @@ struct End<T> {
     cursor: Cursor<T>,
     /// Stamp of the last user.
     stamp: u64,
-    /// Number of items that passed while the monitor counted.
-    items: u64,
-    /// Entry of this end in the monitor's records of the current dispatch; null without one. Valid
-    /// while `stamp` is the current stamp.
-    stream_use: *mut StreamUse,
-    /// Rare work for each item: `COUNTS`, `FENCES`. Normally 0.
-    rare: u8,
+    /// Normally `None`.
+    rare: Option<Box<Rare>>,
     /// An end has one user at a time.
     not_sync: PhantomData<std::cell::Cell<()>>,
 }
@@ -453,10 +445,16 @@ impl<T> End<T> {
             heavy_fence();
         }
         self.stamp = stamp;
-        self.stream_use = current::worker()
-            .map_or(ptr::null_mut(), |worker| worker.add_use(core, direction, opened, self.items));
-        self.rare =
-            if self.stream_use.is_null() { 0 } else { COUNTS } | if is_free() { 0 } else { FENCES };
+        let items = self.rare.as_ref().map_or(0, |rare| rare.items);
+        let stream_use = current::worker()
+            .map_or(ptr::null_mut(), |worker| worker.add_use(core, direction, opened, items));
+        if stream_use.is_null() && items == 0 && is_free() {
+            self.rare = None;
+        } else if let Some(rare) = &mut self.rare {
+            rare.stream_use = stream_use;
+        } else {
+            self.rare = Some(Box::new(Rare { items, stream_use }));
+        }
     }
 
     /// Marks the end as used by a thread that is no task.
@@ -484,30 +482,25 @@ impl<T> End<T> {
     #[inline(always)]
     fn fence(&mut self, items: u64) {
         // One read of unshared memory covers two rare cases.
-        if self.rare == 0 {
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            self.do_rare_work(items);
-        }
-    }
-
-    #[inline(always)]
-    fn do_rare_work(&mut self, items: u64) {
-        if self.rare & COUNTS != 0 {
-            self.items += items;
+        if let Some(rare) = &mut self.rare {
             // SAFETY: the end was entered in this dispatch, see `note`.
-            let stream_use = unsafe { &mut *self.stream_use };
-            (stream_use.items, stream_use.moved) = (self.items, true);
+            if let Some(stream_use) = unsafe { rare.stream_use.as_mut() } {
+                rare.items += items;
+                (stream_use.items, stream_use.moved) = (rare.items, true);
+            }
+            light_fence();
+        } else {
+            compiler_fence(Ordering::SeqCst);
         }
-        if self.rare & FENCES == 0 { compiler_fence(Ordering::SeqCst) } else { light_fence() }
     }
 
     /// Updates the monitor's entry, if there is one. The end must have been entered.
     fn note(&self, note: impl FnOnce(&mut StreamUse)) {
-        if !self.stream_use.is_null() {
-            // SAFETY: the end was entered in this dispatch, and only this end has a pointer to the
-            // entry while the task runs.
-            note(unsafe { &mut *self.stream_use });
+        let Some(rare) = &self.rare else { return };
+        // SAFETY: the end was entered in this dispatch, and only this end has a pointer to the
+        // entry while the task runs.
+        if let Some(stream_use) = unsafe { rare.stream_use.as_mut() } {
+            note(stream_use);
         }
     }
 }

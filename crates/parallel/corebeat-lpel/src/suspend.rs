@@ -5,11 +5,10 @@
 //! needed: either the task finds the word closed, or the waker finds the token.
 
 use crate::current::{self, TimeLimit};
-use crate::task::Status;
+use crate::task::{Object, Status};
 use crate::waiter::{self, CLOSED, Word};
 use corebeat_sync::atomic::Ordering;
 use corebeat_sync::wait::Suspend;
-use std::ptr;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -55,7 +54,7 @@ impl Suspend for Suspension {
         {
             if waiter::leave(&event.0, token) {
                 // A search for deadlocks finds no stream, so any thread may cause the event.
-                current::block(&event.0, token, Status::Reading, ptr::null());
+                current::block(&event.0, token, Status::Reading, Object::NONE);
                 current::unblocked(token);
             }
         }

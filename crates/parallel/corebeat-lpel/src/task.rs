@@ -17,10 +17,12 @@
 
 mod body;
 mod join;
+mod object;
 mod reference;
 
 pub(crate) use body::{Awaited, Body, Params, Plain, Unwind, create, discard_panic};
 pub use join::JoinHandle;
+pub(crate) use object::Object;
 pub(crate) use reference::{References, TaskRef, Unended};
 
 use crate::context::Carrier;
@@ -28,13 +30,12 @@ use crate::error::Failure;
 use crate::inbox::Linked;
 use crate::local::Locals;
 use crate::scope::ScopeCore;
-use crate::set::SetCore;
-use crate::stream::Core;
 use crate::table::Place;
 use crate::waiter::{self, CLOSED, DETACHED, EMPTY, Word};
 use crate::worker::Worker;
-use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use corebeat_sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use corebeat_sync::fork::Process;
+use object::ObjectWord;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
@@ -148,12 +149,8 @@ pub(crate) struct Header {
     /// Token of the joiner; `DETACHED` if the handle was dropped before the end of the task;
     /// `CLOSED` after the end.
     pub(crate) join: Word,
-    /// The stream that the task waits on, for dumps.
-    pub(crate) on: AtomicPtr<Core>,
-    /// Number of the task that the task waits for, for dumps.
-    pub(crate) on_task: AtomicU64,
-    /// The set that the task waits on, for dumps.
-    pub(crate) on_set: AtomicPtr<SetCore>,
+    /// The object that the task waits for, for dumps and prefetching.
+    pub(crate) on: ObjectWord,
     pub(crate) id: u64,
     pub(crate) created_ns: Cell<u64>,
     pub(crate) stack_size: u32,
@@ -169,11 +166,8 @@ pub(crate) struct Header {
     pub(crate) grow: Cell<bool>,
     /// Whether the task waits with a time limit, for the search for deadlocks.
     pub(crate) timed: AtomicBool,
-    // Third cache line.
     /// Stack pointer at the last suspension: a hint for prefetching.
     pub(crate) frame: Cell<*const u8>,
-    /// The stream that the task waited on last: a hint for prefetching.
-    pub(crate) last_on: Cell<*const Core>,
     /// Entry of the task in the table of its worker.
     pub(crate) place: Cell<*const Place>,
     /// The scope that the task belongs to, until its end.
@@ -187,6 +181,10 @@ pub(crate) struct Header {
     /// Whether the task has cancelled its own scope: its result is complete nevertheless.
     pub(crate) has_cancelled: Cell<bool>,
 }
+
+// Programs have hundreds of thousands of tasks.
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Header>() <= 176);
 
 // SAFETY: only the worker of the task uses its `Cell`s, or its creator before the start. The other
 // fields are atomic or constant.
@@ -246,9 +244,7 @@ impl Header {
             vtable,
             refs: References::one(),
             join: AtomicPtr::new(EMPTY),
-            on: AtomicPtr::new(ptr::null_mut()),
-            on_task: AtomicU64::new(0),
-            on_set: AtomicPtr::new(ptr::null_mut()),
+            on: ObjectWord::new(),
             id,
             created_ns: Cell::new(0),
             stack_size: 0,
@@ -259,7 +255,6 @@ impl Header {
             grow: Cell::new(false),
             timed: AtomicBool::new(false),
             frame: Cell::new(ptr::null()),
-            last_on: Cell::new(ptr::null()),
             place: Cell::new(ptr::null()),
             scope: Cell::new(scope),
             name,
@@ -376,10 +371,7 @@ impl Header {
     /// Clears what an async task awaits. One of its tokens was taken, so the awaited object may be
     /// freed from now on.
     pub(crate) fn forget_await(&self) {
-        // Release: before the memory is freed. The thread that took the token frees it later.
-        self.on.store(ptr::null_mut(), Ordering::Release);
-        self.on_set.store(ptr::null_mut(), Ordering::Release);
-        self.on_task.store(0, Ordering::Relaxed);
+        self.on.store(Object::NONE);
     }
 
     /// Notifies an async task of an event that it may await. Returns true if the caller must

@@ -7,7 +7,7 @@ use corosensei::stack::StackPointer;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 // SAFETY: stacks of a pool have a guard below, are aligned, and have at least STACK_MIN bytes.
 unsafe impl corosensei::stack::Stack for Stack {
@@ -20,6 +20,7 @@ unsafe impl corosensei::stack::Stack for Stack {
     }
 }
 
+/// Lives at the begin of its own stack, in a page that every task touches.
 pub(crate) struct Carrier {
     /// Dropped only by `end`, when the coroutine has returned.
     coroutine: ManuallyDrop<UnsafeCell<Coroutine<(), Outcome, (), Stack>>>,
@@ -31,8 +32,9 @@ pub(crate) struct Carrier {
 
 impl Carrier {
     /// Creates a carrier for tasks with stacks of `stack_size` bytes.
-    pub(crate) fn new(stack: Stack, stack_size: u32) -> std::io::Result<Carrier> {
+    pub(crate) fn create(mut stack: Stack, stack_size: u32) -> std::io::Result<NonNull<Carrier>> {
         let guard = stack.limit().get();
+        let carrier = stack.reserve::<Carrier>();
         let coroutine = Coroutine::with_stack(stack, |own: &Yielder<(), Outcome>, ()| {
             while let Some(task) = dispatched() {
                 // SAFETY: the task is alive, and the worker has lent this carrier to it.
@@ -41,7 +43,10 @@ impl Carrier {
             }
         });
         let coroutine = ManuallyDrop::new(UnsafeCell::new(coroutine));
-        Ok(Carrier { coroutine, yielder: Cell::new(ptr::null()), guard, stack_size })
+        let yielder = Cell::new(ptr::null());
+        // SAFETY: the memory is reserved for the carrier, and lives until `end`.
+        unsafe { carrier.write(Carrier { coroutine, yielder, guard, stack_size }) };
+        Ok(carrier)
     }
 
     /// Runs the carrier until it suspends, and returns the reason. A task must be current.
@@ -59,8 +64,15 @@ impl Carrier {
     }
 
     /// Ends a free carrier. No task may be current.
-    pub(crate) fn end(self) -> Stack {
-        let mut coroutine = ManuallyDrop::into_inner(self.coroutine).into_inner();
+    ///
+    /// # Safety
+    ///
+    /// The carrier is from [`Carrier::create`], and is not used any more.
+    pub(crate) unsafe fn end(carrier: NonNull<Carrier>) -> Stack {
+        // SAFETY: by the contract of this function. The value moves out of the stack, which is
+        // returned.
+        let carrier = unsafe { carrier.read() };
+        let mut coroutine = ManuallyDrop::into_inner(carrier.coroutine).into_inner();
         let _ = coroutine.resume(());
         coroutine.into_stack()
     }

@@ -7,6 +7,7 @@ use crate::stack::Stack;
 use crate::task::{Header, Outcome};
 use crate::worker::Worker;
 use std::cell::RefCell;
+use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Smallest stack of such a thread, in bytes: the tools need more than a task.
@@ -77,7 +78,7 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn new(stack: Stack, stack_size: u32) -> std::io::Result<Carrier> {
+    pub(crate) fn create(stack: Stack, stack_size: u32) -> std::io::Result<NonNull<Carrier>> {
         let baton = Arc::new(Baton::default());
         let own = baton.clone();
         let bytes = (stack.base().get() - stack.limit().get()).max(STACK_SIZE);
@@ -93,7 +94,8 @@ impl Carrier {
             exchange.carrier_runs = false;
             own.changed.notify_all();
         })?;
-        Ok(Carrier { baton, thread, stack, stack_size })
+        let carrier = Box::new(Carrier { baton, thread, stack, stack_size });
+        Ok(NonNull::from(Box::leak(carrier)))
     }
 
     pub(crate) unsafe fn resume(&self) -> Outcome {
@@ -101,10 +103,12 @@ impl Carrier {
         self.baton.pass(true, Outcome::Ended).3
     }
 
-    pub(crate) fn end(self) -> Stack {
-        self.baton.pass(true, Outcome::Ended);
-        let _ = self.thread.join();
-        self.stack
+    pub(crate) unsafe fn end(carrier: NonNull<Carrier>) -> Stack {
+        // SAFETY: by the contract of this function, from `create`.
+        let carrier = unsafe { Box::from_raw(carrier.as_ptr()) };
+        carrier.baton.pass(true, Outcome::Ended);
+        let _ = carrier.thread.join();
+        carrier.stack
     }
 
     pub(crate) fn guard(&self) -> usize {

@@ -4,12 +4,10 @@ use super::{is_task, runtime, thread, waiter, with, worker};
 use crate::context;
 use crate::error::{Failure, assert_not_forked};
 use crate::set::SetCore;
-use crate::stream::Core;
-use crate::task::{self, Header, Kind, Outcome, Status, Unwind};
+use crate::task::{self, Header, Kind, Object, Outcome, Status, Unwind};
 use crate::waiter::{self, Token, Word};
 use crate::worker::{Target, TimerKey};
 use corebeat_sync::atomic::Ordering;
-use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,15 +130,13 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 /// All code between the `read` of a stream and the switch is inlined: each call there would return
 /// after the switch, where the processor cannot predict the return address.
 #[inline(always)]
-pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
+pub(crate) fn block(word: &Word, token: Token, status: Status, on: Object) {
     // SAFETY: the running task or thread is alive.
     let me = unsafe { &*waiter::blocked(token) };
     if me.kind == Kind::Thread {
         return thread::block(word, token, status, on);
     }
-    // Release: pairs with the acquire of a dump that follows the pointer.
-    me.on.store(on.cast_mut(), Ordering::Release);
-    me.last_on.set(on);
+    me.on.store(on);
     loop {
         suspend(me, status);
         if me.delivered.replace(false) || waiter::withdraw(word, token) {
@@ -149,55 +145,32 @@ pub(crate) fn block(word: &Word, token: Token, status: Status, on: *const Core) 
         // The task is interrupted, but another thread has taken the token: its delivery must arrive
         // first.
     }
-    me.on.store(ptr::null_mut(), Ordering::Release);
+    me.on.store(Object::NONE);
 }
 
 /// Blocks until another task ends, as [`block`] does.
 pub(crate) fn block_on_task(word: &Word, token: Token, task: u64) {
-    // SAFETY: the running task or thread is alive.
-    let on_task = unsafe { &(*waiter::blocked(token)).on_task };
-    on_task.store(task, Ordering::Relaxed);
-    block(word, token, Status::Joining, ptr::null());
-    on_task.store(0, Ordering::Relaxed);
+    block(word, token, Status::Joining, Object::of_task(task));
     unblocked(token);
 }
 
 /// Blocks the owner of a set, as [`block`] does.
 pub(crate) fn block_on_set(set: &Arc<SetCore>, token: Token) {
-    // SAFETY: the running task or thread is alive.
-    let on_set = unsafe { &(*waiter::blocked(token)).on_set };
-    // Release: pairs with the acquire of a dump that follows the pointer.
-    on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release);
-    block(&set.word, token, Status::Polling, ptr::null());
-    on_set.store(ptr::null_mut(), Ordering::Release);
+    block(&set.word, token, Status::Polling, Object::of_set(Arc::as_ptr(set)));
     unblocked(token);
-}
-
-/// Object that an async task awaits.
-pub(crate) enum Awaits<'a> {
-    Stream(&'a Core),
-    Set(&'a Arc<SetCore>),
-    Task(u64),
 }
 
 /// Notes what the running async task awaits, before the task leaves its token there. Dumps and the
 /// search for deadlocks use the note if the token is the only one of the task. The thread that
 /// takes the token deletes the note (`forget_await`).
-pub(crate) fn note_await(token: Token, object: Awaits<'_>) {
+pub(crate) fn note_await(token: Token, object: Object) {
     let task = with(|c| c.task.get());
     if !waiter::is_awaiting(token, task) {
         // Another executor polls the future, with wakers of its own.
         return;
     }
     // SAFETY: the running task is alive.
-    let task = unsafe { &*task };
-    task.forget_await();
-    // Release: pairs with the acquire of a dump that follows the pointer.
-    match object {
-        Awaits::Stream(core) => task.on.store(ptr::from_ref(core).cast_mut(), Ordering::Release),
-        Awaits::Set(set) => task.on_set.store(Arc::as_ptr(set).cast_mut(), Ordering::Release),
-        Awaits::Task(id) => task.on_task.store(id, Ordering::Relaxed),
-    }
+    unsafe { &*task }.on.store(object);
 }
 
 /// Lets other tasks of the worker run.

@@ -3,8 +3,7 @@
 use super::{new_stamp, with};
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
-use crate::stream::Core;
-use crate::task::{self, Header, Kind, Status, TaskRef, Vtable};
+use crate::task::{self, Header, Kind, Object, Status, TaskRef, Vtable};
 use crate::waiter::{self, Token, Word};
 use corebeat_sync::atomic::{AtomicBool, Ordering};
 use corebeat_sync::fork::Process;
@@ -100,11 +99,11 @@ pub(crate) fn become_blocking_task(inner: Arc<Inner>, task: &Header) -> TaskRef 
 
 /// Blocks the calling thread, whose token is in `word`, as [`super::block`] does.
 #[cold]
-pub(super) fn block(word: &Word, token: Token, status: Status, on: *const Core) {
+pub(super) fn block(word: &Word, token: Token, status: Status, on: Object) {
     // SAFETY: the header of a thread is the first field of such a block.
     let block = unsafe { &*waiter::blocked(token).cast::<ThreadBlock>() };
     let me = &block.header;
-    me.on.store(on.cast_mut(), Ordering::Release);
+    me.on.store(on);
     me.set_status(status);
     if let Some(inner) = &block.inner {
         inner.pause();
@@ -128,7 +127,7 @@ pub(super) fn block(word: &Word, token: Token, status: Status, on: *const Core) 
     }
     // Relaxed: no thread wakes this one before it leaves its next token.
     block.woken.store(false, Ordering::Relaxed);
-    me.on.store(ptr::null_mut(), Ordering::Release);
+    me.on.store(Object::NONE);
     me.set_status(Status::Running);
 }
 

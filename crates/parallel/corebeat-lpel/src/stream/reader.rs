@@ -1,11 +1,11 @@
 //! The end of a stream that is read from.
 
 use super::{AnyStream, Core, End, Shared, leave_token, must_block, retire, spin};
-use crate::current::{self, Awaits, Peer, TimeLimit};
+use crate::current::{self, Peer, TimeLimit};
 use crate::error::{TryReadError, assert_not_forked};
 use crate::monitor::Direction;
 use crate::recheck::Recheck;
-use crate::task::Status;
+use crate::task::{Object, Status};
 use crate::waiter::{self, ARMED, EMPTY, Token};
 use corebeat_sync::atomic::Ordering;
 use std::future::Future;
@@ -154,7 +154,7 @@ impl<T: Send + 'static> Reader<T> {
         // All items that were written before the close are visible, so the slot is read again
         // afterwards.
         let closed = end.shared.core.writer.is_closed();
-        while end.shared.core.growing && end.cursor.follow() {}
+        while end.shared.core.growing && end.cursor.follow(&end.shared.first) {}
         match (end.cursor.slot().is_full(), closed) {
             (true, _) => Ok(()),
             (false, true) => Err(TryReadError::Closed),
@@ -183,7 +183,8 @@ impl<T: Send + 'static> Reader<T> {
             leave_token(&core.reader.word, token);
             if must_block(&core.writer, || Recheck::new(&end.shared, true, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);
-                current::block(&core.reader.word, token, Status::Reading, core);
+                let on = Object::of_stream(core);
+                current::block(&core.reader.word, token, Status::Reading, on);
                 end.resume(|core| &core.reader, Direction::Read);
                 current::unblocked(token);
                 if end.cursor.slot().is_full() {
@@ -237,8 +238,7 @@ impl<T: Send + 'static> Reader<T> {
     /// of deadlocks: "waits for EVENT". For crates whose users do not create the stream. The first
     /// name counts.
     pub fn signals(self, event: &'static str) -> Self {
-        // A second name is ignored.
-        let _ = self.end.core().signals.set(event);
+        self.end.core().signals.set(event);
         self
     }
 
@@ -340,7 +340,7 @@ impl<T: Send + 'static> ReadAsync<'_, T> {
             }
             let token = waiter::awaiting_token(context.waker());
             self.token = token;
-            current::note_await(token, Awaits::Stream(core));
+            current::note_await(token, Object::of_stream(core));
             leave_token(&core.reader.word, token);
             if must_block(&core.writer, || Recheck::new(&end.shared, true, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);

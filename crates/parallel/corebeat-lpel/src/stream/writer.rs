@@ -5,7 +5,7 @@ use crate::current::{self, Peer, TimeLimit};
 use crate::error::{Closed, TryWriteError, assert_not_forked};
 use crate::monitor::Direction;
 use crate::recheck::Recheck;
-use crate::task::Status;
+use crate::task::{Object, Status};
 use crate::waiter::{self, EMPTY};
 use corebeat_sync::atomic::Ordering;
 use std::ptr;
@@ -165,7 +165,7 @@ impl<T: Send + 'static> Writer<T> {
                 return false;
             }
             if core.unbounded {
-                end.cursor.grow();
+                end.cursor.grow(&end.shared.first);
                 core.publish_capacity(end.cursor.capacity());
                 return true;
             }
@@ -188,14 +188,15 @@ impl<T: Send + 'static> Writer<T> {
             leave_token(&core.writer.word, token);
             if must_block(&core.reader, || Recheck::new(&end.shared, false, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);
-                current::block(&core.writer.word, token, Status::Writing, core);
+                let on = Object::of_stream(core);
+                current::block(&core.writer.word, token, Status::Writing, on);
                 end.resume(|core| &core.writer, Direction::Write);
             }
             let core = &end.shared.core;
             if core.growing {
                 current::count_growable(false);
                 if grow.replace(false) && end.cursor.slot().is_full() {
-                    end.cursor.grow();
+                    end.cursor.grow(&end.shared.first);
                     core.publish_capacity(end.cursor.capacity());
                 }
             }

@@ -17,13 +17,32 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The memory block of a task. `JoinHandle` uses only the first two fields, whose offsets do not
-/// depend on the type of the body.
+/// The memory block of a task, with its body. The result takes the place of the body, which is
+/// dropped before.
 #[repr(C)]
-pub(super) struct Block<B, T> {
+struct Block<B> {
     header: Header,
-    pub(super) result: UnsafeCell<Option<Result<T, Failure>>>,
     body: UnsafeCell<Option<B>>,
+}
+
+/// The memory block of a task that has ended. The type does not depend on that of the body.
+#[repr(C)]
+struct EndedBlock<T> {
+    _header: Header,
+    result: UnsafeCell<Option<Result<T, Failure>>>,
+}
+
+/// Returns the place of the result of a task.
+///
+/// # Safety
+///
+/// The task is alive, and has a result of this type. Its body is gone, and no other code uses the
+/// result while the returned pointer is used.
+#[inline(always)]
+pub(super) unsafe fn result<T>(task: *const Header) -> *mut Option<Result<T, Failure>> {
+    // SAFETY: by the contract of this function. Without a reference to the whole block, which is
+    // smaller if the body is.
+    unsafe { UnsafeCell::raw_get(&raw const (*task.cast::<EndedBlock<T>>()).result) }
 }
 
 /// Code that runs to a result, in one or more parts.
@@ -113,10 +132,20 @@ struct Typed<B, T>(PhantomData<(B, T)>);
 impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
     const VTABLE: Vtable =
         Vtable { run: Self::run, fail: Self::fail, forget: Self::forget, free: Self::free };
+    /// Layout of a block that has room for the body, or for the result.
+    const LAYOUT: Layout = {
+        let (body, result) = (Layout::new::<Block<B>>(), Layout::new::<EndedBlock<T>>());
+        let size = if body.size() > result.size() { body.size() } else { result.size() };
+        let align = if body.align() > result.align() { body.align() } else { result.align() };
+        match Layout::from_size_align(size, align) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a task is too large"),
+        }
+    };
 
     unsafe fn run(task: *const Header) -> Outcome {
         // SAFETY: the vtable belongs to this type of block, and the caller runs the task.
-        let block = unsafe { &*task.cast::<Block<B, T>>() };
+        let block = unsafe { &*task.cast::<Block<B>>() };
         let cancelled = B::KIND == Kind::Async && block.header.is_cancelled();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: only the running task uses its body.
@@ -146,24 +175,24 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
             }
         };
         block.header.locals.clear();
-        // SAFETY: the joiner reads the result after the end is published in `join`. Before, there
-        // is no result to drop.
-        unsafe { block.result.get().write(Some(result)) };
+        // SAFETY: the joiner reads the result after the end is published in `join`. The body is
+        // gone: it was taken or dropped above.
+        unsafe { self::result(task).write(Some(result)) };
         Outcome::Ended
     }
 
     unsafe fn fail(task: *const Header, why: Failure) {
         // SAFETY: as in `run`; the task does not run and will not run.
-        let block = unsafe { &*task.cast::<Block<B, T>>() };
+        let block = unsafe { &*task.cast::<Block<B>>() };
         // SAFETY: as in `run`.
         discard_panic(|| unsafe { *block.body.get() = None });
         // SAFETY: as in `run`.
-        unsafe { *block.result.get() = Some(Err(why)) };
+        unsafe { result::<T>(task).write(Some(Err(why))) };
     }
 
     unsafe fn forget(task: *const Header) {
         // SAFETY: the vtable belongs to this type of block, and no other code uses the result.
-        discard_panic(|| unsafe { *(*task.cast::<Block<B, T>>()).result.get() = None });
+        discard_panic(|| unsafe { *result::<T>(task) = None });
     }
 
     unsafe fn free(task: *mut Header) {
@@ -172,9 +201,7 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         // SAFETY: `create` made a block of this type, and there are no references to it.
         drop(unsafe { (*task).name.take() });
         // SAFETY: `create` allocated the block for this type.
-        unsafe {
-            block::release(NonNull::new_unchecked(task.cast()), Layout::new::<Block<B, T>>())
-        };
+        unsafe { block::release(NonNull::new_unchecked(task.cast()), Self::LAYOUT) };
     }
 }
 
@@ -220,7 +247,7 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(
     params: Params<'_>,
     body: B,
 ) -> Option<(Unended, JoinHandle<T>)> {
-    let block = block::allocate(Layout::new::<Block<B, T>>())?.cast::<Block<B, T>>().as_ptr();
+    let block = block::allocate(Typed::<B, T>::LAYOUT)?.cast::<Block<B>>().as_ptr();
     // SAFETY: the memory was allocated for this type above.
     unsafe {
         // The header is constructed in place, because copying it takes as long as filling it. That
@@ -242,7 +269,6 @@ pub(crate) fn create<T: Send + 'static, B: Body<T>>(
                 &Typed::<B, T>::VTABLE,
             )
         });
-        (&raw mut (*block).result).write(UnsafeCell::new(None));
         (&raw mut (*block).body).write(UnsafeCell::new(Some(body)));
     }
     // SAFETY: `refs` counts the reference that both have in common.

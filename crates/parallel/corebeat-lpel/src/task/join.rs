@@ -1,13 +1,12 @@
 //! Waiting for the end of a task.
 
-use super::body::{Block, discard_panic};
-use super::{Header, TaskRef};
-use crate::current::{self, Awaits, TimeLimit};
+use super::body::{discard_panic, result};
+use super::{Header, Object, TaskRef};
+use crate::current::{self, TimeLimit};
 use crate::error::{Failure, assert_not_forked};
 use crate::runtime::Inner;
 use crate::waiter::{self, CLOSED, DETACHED, EMPTY, Word};
 use corebeat_sync::atomic::Ordering;
-use std::cell::UnsafeCell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -38,13 +37,8 @@ impl<T> JoinHandle<T> {
     /// The task has ended.
     #[inline(always)]
     unsafe fn take_result(&self) -> Option<Result<T, Failure>> {
-        let block = self.task.as_ptr().cast::<Block<(), T>>();
-        // SAFETY: the offsets of the first two fields do not depend on the body. The task has
-        // ended, and only this handle takes the result.
-        let result = unsafe {
-            &mut *(&raw const (*block).result).cast::<UnsafeCell<Option<_>>>().cast_mut()
-        };
-        result.get_mut().take()
+        // SAFETY: the task has ended, and only this handle takes the result.
+        unsafe { (*result(self.task.as_ptr())).take() }
     }
 }
 
@@ -139,7 +133,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
             waiter::withdraw(&task.join, old);
         }
         let token = waiter::awaiting_token(context.waker());
-        current::note_await(token, Awaits::Task(task.id));
+        current::note_await(token, Object::of_task(task.id));
         if waiter::leave(&task.join, token) { Poll::Pending } else { Poll::Ready(self.take()) }
     }
 }

@@ -6,7 +6,8 @@ use crate::error::Failure;
 use crate::stack::Pool;
 use crate::task::{Header, Status};
 use std::cell::{Cell, RefCell};
-use std::{io, ptr};
+use std::io;
+use std::ptr::{self, NonNull};
 
 /// Time after which an async task retries to get a stack.
 const STACK_RETRY_NS: u64 = 1_000_000;
@@ -27,8 +28,7 @@ impl Default for Carriers {
 
 struct Size {
     pool: Pool,
-    #[expect(clippy::vec_box, reason = "a task has a pointer to its carrier")]
-    spare: Vec<Box<Carrier>>,
+    spare: Vec<NonNull<Carrier>>,
 }
 
 impl Carriers {
@@ -36,16 +36,16 @@ impl Carriers {
     ///
     /// The carrier is from `Worker::borrow_spare_carrier`, and is not on loan.
     #[inline(never)]
-    unsafe fn put_back(&self, carrier: *mut Carrier) {
+    unsafe fn put_back(&self, carrier: NonNull<Carrier>) {
         // SAFETY: by the contract of this function.
-        let carrier = unsafe { Box::from_raw(carrier) };
+        let stack_size = unsafe { carrier.as_ref() }.stack_size() as usize;
         let mut sizes = self.sizes.borrow_mut();
-        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == carrier.stack_size() as usize);
+        let size = sizes.iter_mut().find(|s| s.pool.stack_size() == stack_size);
         size.expect("a carrier is from the pool of its size").spare.push(carrier);
     }
 
     /// Returns a carrier, and whether it is new.
-    fn take(&self, stack_size: u32) -> io::Result<(Box<Carrier>, bool)> {
+    fn take(&self, stack_size: u32) -> io::Result<(NonNull<Carrier>, bool)> {
         let mut sizes = self.sizes.borrow_mut();
         let bytes = stack_size as usize;
         let at = match sizes.iter().position(|s| s.pool.stack_size() == bytes) {
@@ -58,7 +58,7 @@ impl Carriers {
         let size = &mut sizes[at];
         match size.spare.pop() {
             Some(carrier) => Ok((carrier, false)),
-            None => Ok((Box::new(Carrier::new(size.pool.take()?, stack_size)?), true)),
+            None => Ok((Carrier::create(size.pool.take()?, stack_size)?, true)),
         }
     }
 }
@@ -87,7 +87,7 @@ impl Worker {
         match self.own.carriers.take(header.stack_size) {
             Ok((carrier, is_new)) => {
                 self.counts.stacks.add(u64::from(is_new));
-                header.carrier.set(Box::into_raw(carrier));
+                header.carrier.set(carrier.as_ptr());
                 true
             }
             Err(_) if header.dispatches.get() > 0 && !header.is_cancelled() => {
@@ -112,7 +112,7 @@ impl Worker {
     pub(super) fn release_carrier(&self, task: &Header) {
         let carriers = &self.own.carriers;
         let before = carriers.cached.replace(task.carrier.replace(ptr::null_mut()));
-        if !before.is_null() {
+        if let Some(before) = NonNull::new(before) {
             // SAFETY: no task has borrowed the carrier since it was released.
             unsafe { carriers.put_back(before) };
         }
@@ -121,8 +121,7 @@ impl Worker {
     /// Frees the memory of all free carriers but `keep` of each size.
     pub(crate) fn trim_carriers(&self, keep: usize) {
         let carriers = &self.own.carriers;
-        let cached = carriers.cached.replace(ptr::null_mut());
-        if !cached.is_null() {
+        if let Some(cached) = NonNull::new(carriers.cached.replace(ptr::null_mut())) {
             // SAFETY: no task has borrowed the carrier since it was released.
             unsafe { carriers.put_back(cached) };
         }
@@ -130,7 +129,8 @@ impl Worker {
             while size.spare.len() > keep
                 && let Some(carrier) = size.spare.pop()
             {
-                size.pool.give_back(carrier.end());
+                // SAFETY: a spare carrier is free.
+                size.pool.give_back(unsafe { Carrier::end(carrier) });
                 self.counts.stacks.add(u64::MAX);
             }
         }
