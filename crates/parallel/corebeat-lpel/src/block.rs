@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 const UNIT: usize = 16;
 /// Largest block that is kept, in units.
 const UNITS_MAX: usize = 64;
-/// Largest number of blocks of one size that a worker keeps.
-const KEPT_MAX: usize = 4096;
+/// Largest number of bytes in blocks of one size that a worker keeps.
+const KEPT_BYTES_MAX: usize = 640 << 10;
 
 /// Free blocks of a worker, by size in units.
 pub(crate) struct Blocks(UnsafeCell<[Vec<NonNull<u8>>; UNITS_MAX + 1]>);
@@ -72,7 +72,7 @@ pub(crate) unsafe fn release(block: NonNull<u8>, layout: Layout) {
         && let Some(worker) = current::worker()
     {
         let kept = worker.blocks().of_size(units);
-        if kept.len() < KEPT_MAX {
+        if kept.len() < KEPT_BYTES_MAX / (units * UNIT) {
             kept.push(block);
             return;
         }

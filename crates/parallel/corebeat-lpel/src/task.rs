@@ -406,14 +406,19 @@ pub(crate) unsafe fn fail(task: *const Header, why: Failure) {
 pub(crate) fn end_unstarted(task: Unended) {
     // SAFETY: no worker owns the task, so no worker starts it.
     unsafe { fail(task.as_ptr(), Failure::Cancelled) };
-    publish_end(task);
+    // SAFETY: the task has failed.
+    unsafe { publish_end(task) };
 }
 
 /// Publishes the end of a task, and wakes its joiner. If there is no handle, drops the result and
 /// the reference that the handle has left; otherwise the handle drops both. So the result does not
 /// outlive the scope, although wakers may keep the memory of the task.
+///
+/// # Safety
+///
+/// `run` has returned `Outcome::Ended`, or `fail` was called: the result has the place of the body.
 #[inline]
-pub(crate) fn publish_end(task: Unended) {
+pub(crate) unsafe fn publish_end(task: Unended) {
     let header = task.header();
     header.set_status(Status::Zombie);
     let scope = header.scope.take();

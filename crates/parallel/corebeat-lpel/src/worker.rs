@@ -586,7 +586,8 @@ impl Worker {
             Outcome::Blocked => {}
             Outcome::Ended => {
                 self.release_carrier(header);
-                self.end(task);
+                // SAFETY: the worker owns the task, whose run has ended.
+                unsafe { self.end(task) };
             }
             Outcome::Yielded => self.queue(task),
             Outcome::Awaits => {
@@ -661,16 +662,21 @@ impl Worker {
         unsafe { task::fail(task, why) };
         // SAFETY: as above. The task may have run before, so it may have locals.
         unsafe { &(*task).locals }.clear();
-        self.end(task);
+        // SAFETY: the task has failed.
+        unsafe { self.end(task) };
     }
 
+    /// # Safety
+    ///
+    /// The worker owns the task, which has a result instead of a body ([`task::publish_end`]).
     #[inline]
-    fn end(&self, task: *const Header) {
-        // SAFETY: the worker owns the task, and each path to its end ends here.
+    unsafe fn end(&self, task: *const Header) {
+        // SAFETY: by the contract of this function, and each path to its end ends here.
         let task = unsafe { Unended::from_raw(task) };
         self.table.remove(task.header().place.get());
         self.counts.ended.add(1);
-        task::publish_end(task);
+        // SAFETY: by the contract of this function.
+        unsafe { task::publish_end(task) };
     }
 
     /// Excludes the time up to now from the execution time of the next task.

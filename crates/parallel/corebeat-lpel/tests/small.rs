@@ -233,3 +233,62 @@ fn deterministic_run_passes_boxes() {
     });
     assert_eq!(got.unwrap(), [0, 1, 2, 3]);
 }
+
+/// The result takes the place of the body, so the block has room for the larger one.
+#[test]
+fn bodies_and_results_of_all_sizes_and_alignments_are_kept() {
+    #[repr(align(64))]
+    struct Aligned(u8);
+    let sum = runtime(2).run(|| {
+        let large = spawn(|| [7_u64; 100]);
+        let (numbers, aligned) = ([3_u64; 100], Aligned(4));
+        let small = spawn(move || numbers.iter().sum::<u64>() as u8);
+        let from_aligned = spawn(move || aligned.0);
+        let to_aligned = spawn_async(async { Aligned(5) });
+        let both = Aligned(6);
+        let both = spawn_async(async move { Aligned(both.0 + 1) });
+        let (to_aligned, both) = (to_aligned.join().unwrap(), both.join().unwrap());
+        for place in [&raw const to_aligned, &raw const both] {
+            assert_eq!(place.addr() % 64, 0);
+        }
+        let bytes = [small.join().unwrap(), from_aligned.join().unwrap(), to_aligned.0, both.0];
+        large.join().unwrap().iter().sum::<u64>() + bytes.map(u64::from).iter().sum::<u64>()
+    });
+    assert_eq!(sum.unwrap(), 700 + 300 % 256 + 4 + 5 + 7);
+}
+
+#[test]
+fn body_and_result_are_dropped_once_however_a_task_ends() {
+    struct Counted(Arc<AtomicUsize>, bool);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            if self.1 && !std::thread::panicking() {
+                panic!("a planted panic of a destructor");
+            }
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    for panics in [false, true] {
+        drops.store(0, Ordering::Relaxed);
+        let counted = || Counted(drops.clone(), panics);
+        let [body, result, unread, failing] = [counted(), counted(), counted(), counted()];
+        runtime(2)
+            .run(move || {
+                let joined = spawn_async(async move {
+                    let _body = body;
+                });
+                let _ = joined.join();
+                drop(spawn(move || unread));
+                let failed = spawn_async(async move {
+                    let _failing = failing;
+                    panic!("a planted panic");
+                });
+                assert!(failed.join().is_err());
+                // With the planted panic, this ends the first task.
+                drop(spawn(move || result).join());
+            })
+            .ok();
+        assert_eq!(drops.load(Ordering::Relaxed), 4, "{panics}");
+    }
+}

@@ -177,7 +177,10 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         block.header.locals.clear();
         // SAFETY: the joiner reads the result after the end is published in `join`. The body is
         // gone: it was taken or dropped above.
-        unsafe { self::result(task).write(Some(result)) };
+        unsafe {
+            debug_assert!((*block.body.get()).is_none(), "the result replaces a living body");
+            self::result(task).write(Some(result));
+        }
         Outcome::Ended
     }
 

@@ -216,8 +216,10 @@ mod tests {
                 handle = None;
             }
             // SAFETY: only this thread runs the task, once.
-            unsafe { task::run(task.as_ptr()) };
-            task::publish_end(task);
+            unsafe {
+                task::run(task.as_ptr());
+                task::publish_end(task);
+            }
             drop(handle);
             assert_eq!(Arc::strong_count(&result), 1, "{dropped_first}");
         }
