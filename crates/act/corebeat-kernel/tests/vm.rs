@@ -373,16 +373,24 @@ fn weights_and_quotas_are_exact() {
     assert!(of_b > 2 * of_a, "{of_a} {of_b}");
 }
 
+/// Runs two programs as sets of two CPUs that take turns of this length.
+fn take_turns(
+    machine: &mut LinuxMachine,
+    programs: &[ProgramId; 2],
+    slice_ns: u64,
+) -> Result<(), Error> {
+    let sets = vec![CoscheduledSet { cpus: 2, within: None }; 2];
+    let topology = corebeat_machine::Topology::flat(2);
+    let cosched = Cosched::new(&topology, &sets, slice_ns, Fragments::Fill).unwrap();
+    machine.coschedule(programs, &[CpuId(0), CpuId(1)], Box::new(cosched), slice_ns)
+}
+
 #[test]
 fn sets_take_turns_and_are_together() {
     let Some(_alone) = alone() else { return };
     let (mut machine, groups, programs) = computing(false, 2);
     let ids = [programs[0].1, programs[1].1];
-    let sets = vec![CoscheduledSet { cpus: 2, within: None }; 2];
-    let topology = corebeat_machine::Topology::flat(2);
-    let slice_ns = 50_000_000;
-    let cosched = Cosched::new(&topology, &sets, slice_ns, Fragments::Fill).unwrap();
-    machine.coschedule(&ids, &[CpuId(0), CpuId(1)], Box::new(cosched), slice_ns).unwrap();
+    take_turns(&mut machine, &ids, 50_000_000).unwrap();
     let [of_a, of_b] = ran_ns(&groups, Duration::from_secs(3));
     let turns = ids.map(|id| machine.turns(id).unwrap());
     println!("turns {turns:?}, CPU times {of_a} {of_b} ns");
@@ -393,21 +401,24 @@ fn sets_take_turns_and_are_together() {
         assert!(share > 0.5, "{share}");
     }
     // Turns so long that the kernel would remove the scheduler are refused.
-    let cosched = Cosched::new(&topology, &sets, 20_000_000_000, Fragments::Fill).unwrap();
-    let refused =
-        machine.coschedule(&ids, &[CpuId(0), CpuId(1)], Box::new(cosched), 20_000_000_000);
+    let refused = take_turns(&mut machine, &ids, 20_000_000_000);
     assert!(refused.unwrap_err().to_string().contains("turns of at most"));
+}
+
+/// Restricts a thread to these CPUs; 0 is the calling thread.
+fn restrict(tid: i32, cpus: &[usize]) {
+    // SAFETY: the set lives through the call, and is large enough for the CPUs.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        assert_eq!(libc::sched_setaffinity(tid, size_of_val(&set), &raw const set), 0);
+    }
 }
 
 /// Keeps this process and its threads on one CPU, under the default scheduler, for some time.
 fn occupy(cpu: usize, time: Duration) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
-        // SAFETY: the set lives through the call, and is large enough for the CPU.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
-        }
+        restrict(0, &[cpu]);
         let end = Instant::now() + time;
         while Instant::now() < end {
             std::hint::spin_loop();

@@ -15,16 +15,6 @@ fn wait_for_progress(groups: &Groups, group: u32, ns: u64) {
     wait_until("progress", || ran_ns() >= end_ns);
 }
 
-/// Restricts the calling thread to one CPU.
-fn bind(cpu: usize) {
-    // SAFETY: the set lives through the call, and is large enough for the CPU.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
-    }
-}
-
 /// Runs `test` beside a thread on one CPU, which calls `begin` and computes.
 fn beside<T>(cpu: usize, begin: impl FnOnce() + Send, test: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
@@ -33,7 +23,7 @@ fn beside<T>(cpu: usize, begin: impl FnOnce() + Send, test: impl FnOnce() -> T) 
         let (ready, is_ready) = std::sync::mpsc::channel();
         let is_over = &is_over;
         scope.spawn(move || {
-            bind(cpu);
+            restrict(0, &[cpu]);
             begin();
             ready.send(()).unwrap();
             // Relaxed: the flag publishes no other data.
@@ -80,14 +70,8 @@ fn programs_that_are_not_steered_have_no_precedence() {
     let other = Player::start(4, 0, true);
     let tasks = fs::read_dir(format!("/proc/{}/task", other.pid())).unwrap();
     for task in tasks {
-        let tid = task.unwrap().file_name().into_string().unwrap().parse().unwrap();
-        // SAFETY: the set lives through the call, and is large enough for both CPUs.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(0, &mut set);
-            libc::CPU_SET(1, &mut set);
-            assert_eq!(libc::sched_setaffinity(tid, size_of_val(&set), &raw const set), 0);
-        }
+        let tid = task.unwrap().file_name().into_string().unwrap();
+        restrict(tid.parse().unwrap(), &[0, 1]);
     }
     let before_ns = groups.read(0).unwrap().ran_ns;
     let steered_ns: u64 = ran_ns(&groups, Duration::from_secs(3)).iter().sum();
@@ -105,11 +89,7 @@ fn threads_of_the_kernel_run_beside_owners_and_programs_for_one_cpu() {
     let Some(_alone) = alone() else { return };
     let (mut machine, groups, programs) = computing(true, 2);
     let ids = [programs[0].1, programs[1].1];
-    let sets = vec![CoscheduledSet { cpus: 2, within: None }; 2];
-    let topology = corebeat_machine::Topology::flat(2);
-    let slice_ns = 50_000_000;
-    let cosched = Cosched::new(&topology, &sets, slice_ns, Fragments::Fill).unwrap();
-    machine.coschedule(&ids, &[CpuId(0), CpuId(1)], Box::new(cosched), slice_ns).unwrap();
+    take_turns(&mut machine, &ids, 50_000_000).unwrap();
     // A search for starving threads would take 5 s each time, longer than the patience of a test.
     let end = Instant::now() + PATIENCE;
     beside(0, || (), || (0..20).for_each(|_| run_work_on_each_cpu()));
