@@ -96,7 +96,7 @@ const GROUPS: [&[&str]; 15] = [
 ];
 
 /// Subjects that need a tool, and may be missing.
-const OPTIONAL: [&str; 11] = [
+const OPTIONAL: [&str; 13] = [
     "corebeat, in C",
     "TinySTM",
     "go",
@@ -106,6 +106,8 @@ const OPTIONAL: [&str; 11] = [
     "igraph",
     "duckdb",
     "kuzu",
+    "rustworkx",
+    "graphblas",
     "pycpa",
     "simso",
 ];

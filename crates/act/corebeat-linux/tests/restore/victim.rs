@@ -169,14 +169,13 @@ pub(crate) fn settings_of(tid: i32) -> Observed {
     }
 }
 
-/// Returns all threads of a process, by number.
+/// Returns all threads of a process in the order of their creation, in which the kernel lists them.
+/// Their numbers have another order if the kernel began again at the smallest ones meanwhile.
 pub(crate) fn threads(pid: i32) -> Vec<ThreadId> {
-    let mut tids: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+    std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
-        .map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap())
-        .collect();
-    tids.sort_unstable();
-    tids.into_iter().map(identity).collect()
+        .map(|e| identity(e.unwrap().file_name().to_str().unwrap().parse().unwrap()))
+        .collect()
 }
 
 /// Returns the identity of a thread.
