@@ -84,6 +84,8 @@ pub struct LinuxMachine {
     start_ns: u64,
     /// Number of samples.
     samples: usize,
+    /// Whether the kernel may not count some of the threads, so that samples are of use.
+    has_sampled: bool,
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
@@ -136,6 +138,7 @@ impl LinuxMachine {
             at_ns: now_ns(),
             start_ns: now_ns(),
             samples: 0,
+            has_sampled: true,
             observations: 0,
             notes,
             exhausted_limit: None,
@@ -149,6 +152,7 @@ impl LinuxMachine {
     /// # Errors
     /// [`Error::NoProcess`]; [`Error::Denied`] if `/proc` hides the process.
     pub fn watch(&mut self, pid: i32) -> Result<ProgramId, Error> {
+        self.has_sampled = true;
         self.watched.begin(pid, false, &mut self.reader)
     }
 
@@ -159,6 +163,7 @@ impl LinuxMachine {
     /// # Errors
     /// Same as [`watch`](Self::watch).
     pub fn watch_launch(&mut self, started: &Started) -> Result<ProgramId, Error> {
+        self.has_sampled = true;
         let subreaper = rustix::process::child_subreaper().is_ok_and(|s| s.is_some());
         self.watched.begin(started.pid(), subreaper, &mut self.reader)
     }
@@ -355,6 +360,7 @@ impl LinuxMachine {
             }
             threads.entry(id).or_default().extend(samples);
         }
+        self.has_sampled = self.watched.threads().any(|thread| !thread.is_counted());
         threads
     }
 
@@ -452,6 +458,9 @@ impl Machine for LinuxMachine {
     fn sample(&mut self) {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
+        if !self.has_sampled {
+            return;
+        }
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);
         let threads = threads.filter(|t| !t.is_counted());
         let (quiet, awake): (Vec<&mut Thread>, Vec<&mut Thread>) =

@@ -31,6 +31,10 @@ const SLICE_MS: u64 = 50;
 /// alone are short.
 const ADAPT_SAMPLE_NS: u64 = 10_000_000;
 
+/// Most time between two samples if the kernel counts the threads. The samples then find only how
+/// many other threads are runnable, and whether attached processes have ended.
+const TABLES_SAMPLE_NS: u64 = 250_000_000;
+
 /// How a run is made.
 #[derive(Debug)]
 pub struct RunOptions {
@@ -518,10 +522,13 @@ fn periods(options: &RunOptions) -> Periods {
         let observe_ms = if options.kernel { period_ms } else { slice_ms };
         return Periods { observe_ns: observe_ms * 1_000_000, sample_ns: u64::MAX };
     }
-    match options.policy {
-        PolicyName::Adapt => Periods { sample_ns: ADAPT_SAMPLE_NS, ..Periods::every_ms(period_ms) },
-        _ => Periods::every_ms(period_ms),
-    }
+    let every = Periods::every_ms(period_ms);
+    let sample_ns = match options.policy {
+        PolicyName::Adapt => ADAPT_SAMPLE_NS,
+        _ if options.tables => (every.observe_ns / 5).min(TABLES_SAMPLE_NS),
+        _ => every.sample_ns,
+    };
+    Periods { sample_ns, ..every }
 }
 
 /// Builds the policy for the programs. Adds a note if it will never act on this machine.

@@ -1,8 +1,10 @@
 //! Tests of the machine on real processes.
 
 use super::*;
-use corebeat_machine::Target;
-use corebeat_machine::TimeShares;
+use corebeat_machine::{
+    CountedState, CpuId, THREAD_NAME_BYTES, Target, ThreadCounts, ThreadRow, ThreadTable,
+    TimeShares,
+};
 use corebeat_test_group::{TestGroup, compile};
 use std::collections::HashSet;
 use std::path::Path;
@@ -511,4 +513,57 @@ fn machine_names_the_functions_in_which_threads_spin() {
         }
         assert_eq!(machine.spin_function(&times).as_ref(), Some(&functions[0].function));
     }
+}
+
+/// A row of a thread that always runs.
+#[derive(Debug)]
+struct Runs;
+
+impl ThreadRow for Runs {
+    fn read(&self) -> Option<ThreadCounts> {
+        Some(ThreadCounts {
+            state: CountedState::Runs,
+            at_ns: now_ns(),
+            cpu: CpuId(0),
+            run_ns: now_ns(),
+            wait_ns: 0,
+            has_causes: false,
+            lock_ns: 0,
+            park_ns: 0,
+            user_ns: 0,
+            system_ns: 0,
+            voluntary: 0,
+            involuntary: 0,
+            migrations: 0,
+            name: [0; THREAD_NAME_BYTES],
+        })
+    }
+}
+
+/// A table with this number of free rows.
+#[derive(Debug)]
+struct Rows(u32);
+
+impl ThreadTable for Rows {
+    fn add(&mut self, _tid: i32) -> Result<Box<dyn ThreadRow>, String> {
+        self.0 = self.0.checked_sub(1).ok_or("the table is full")?;
+        Ok(Box::new(Runs))
+    }
+
+    fn refresh(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn only_threads_without_a_row_are_sampled() {
+    let mut program = Running::shell("read line; sleep 600 & wait");
+    let mut machine = machine();
+    machine.set_table(Box::new(Rows(1)));
+    machine.watch(program.pid()).unwrap();
+    machine.observe().unwrap();
+    assert!(!machine.has_sampled, "all threads have rows");
+    std::io::Write::write_all(&mut program.0.stdin.take().unwrap(), b"go\n").unwrap();
+    assert!(until(&mut machine, |snapshot| snapshot.programs[0].threads.len() == 2));
+    assert!(machine.has_sampled, "the second thread has no row");
 }
