@@ -76,10 +76,8 @@ impl KernelTable {
     /// As [`load`](Self::load).
     pub fn check_load() -> Result<(), Error> {
         availability::check_table()?;
-        object::explained(
-            || Table::load(1, true).or_else(|_| Table::load(1, false)).map(drop),
-            Error::LoadTable,
-        )
+        let load = |has_causes| Table::load(1, has_causes).map(drop);
+        object::explained(|| with_causes_if_permitted(load), Error::LoadTable)
     }
 
     /// As [`load`](Self::load), for a number of threads, in tests.
@@ -89,9 +87,19 @@ impl KernelTable {
     #[doc(hidden)]
     pub fn with_rows(threads: u32) -> Result<KernelTable, Error> {
         availability::check_table()?;
-        object::explained(|| Table::start(threads), Error::LoadTable)
+        let start = |has_causes| Table::start(threads, has_causes);
+        object::explained(|| with_causes_if_permitted(start), Error::LoadTable)
             .map(|table| KernelTable(Arc::new(table)))
     }
+}
+
+/// Calls `start` with the programs that count the time of futex waits. Where the kernel permits no
+/// programs in its functions, which some kernels report only when they are attached, calls it again
+/// without these programs.
+fn with_causes_if_permitted<T>(
+    start: impl Fn(bool) -> libbpf_rs::Result<T>,
+) -> libbpf_rs::Result<T> {
+    start(true).or_else(|_| start(false))
 }
 
 impl Table {
@@ -109,13 +117,8 @@ impl Table {
         object.load()
     }
 
-    /// Loads and attaches the programs. Where the kernel permits no programs in its functions,
-    /// which some kernels report only when they are attached, those of futex waits are left out.
-    fn start(threads: u32) -> libbpf_rs::Result<Table> {
-        Table::attach(threads, true).or_else(|_| Table::attach(threads, false))
-    }
-
-    fn attach(threads: u32, has_causes: bool) -> libbpf_rs::Result<Table> {
+    /// Loads and attaches the programs.
+    fn start(threads: u32, has_causes: bool) -> libbpf_rs::Result<Table> {
         let object = Table::load(threads, has_causes)?;
         let rows = object.maps().find(|map| map.name() == OsStr::new("rows"));
         let rows = MapHandle::try_from(&rows.ok_or_else(|| object::missing("rows"))?)?;

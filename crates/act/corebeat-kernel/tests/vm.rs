@@ -98,10 +98,24 @@ impl Player {
         }
     }
 
+    /// A field of the files `stat` of all threads.
+    fn fields(&self, number: usize) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        tasks.map(|entry| field(&entry.unwrap().path().join("stat"), number)).collect()
+    }
+
     /// Policies of all threads.
     fn policies(&self) -> Vec<String> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        tasks.map(|entry| field(&entry.unwrap().path().join("stat"), 41)).collect()
+        self.fields(41)
+    }
+
+    /// CPU time of all threads in user space, in ticks of 10 ms.
+    fn ticks(&self) -> u64 {
+        self.fields(14).iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    }
+
+    fn wait_until_asleep(&self) {
+        wait_until("sleep", || self.fields(3).iter().all(|state| state == "S"));
     }
 }
 
@@ -157,6 +171,7 @@ fn play() {
                 start(2, false);
                 println!("born");
             }
+            "compute" => start(1, true),
             _ => break,
         }
     }
@@ -432,17 +447,11 @@ fn occupy(cpu: usize, time: Duration) -> std::thread::JoinHandle<()> {
 fn threads_leave_a_cpu_that_a_thread_of_the_default_scheduler_takes() {
     let Some(_alone) = alone() else { return };
     let (machine, _, programs) = computing(false, 1);
-    let ticks = |player: &Player| -> Vec<u64> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", player.pid())).unwrap();
-        let of = |path: std::path::PathBuf| field(&path.join("stat"), 14).parse().unwrap();
-        tasks.map(|entry| of(entry.unwrap().path())).collect()
-    };
     // Each program has one computing thread, and both may run on two CPUs.
-    let total = |player: &Player| ticks(player).iter().sum::<u64>();
-    let before: Vec<u64> = programs.iter().map(|(player, _)| total(player)).collect();
+    let before: Vec<u64> = programs.iter().map(|(player, _)| player.ticks()).collect();
     let other = occupy(0, Duration::from_secs(4));
     other.join().unwrap();
-    let after = programs.iter().map(|(player, _)| total(player));
+    let after = programs.iter().map(|(player, _)| player.ticks());
     let ran: Vec<u64> = after.zip(before).map(|(after, before)| after - before).collect();
     println!("{ran:?} ticks beside a thread of the default scheduler");
     let (least, most) = (ran[0].min(ran[1]), ran[0].max(ran[1]));

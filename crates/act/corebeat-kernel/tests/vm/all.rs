@@ -169,6 +169,41 @@ fn a_released_program_becomes_one_of_the_others() {
 }
 
 #[test]
+fn a_thread_that_sleeps_while_its_program_is_released_becomes_one_of_the_others() {
+    let Some(_alone) = alone() else { return };
+    let mut machine = LinuxMachine::new(Options::default()).unwrap();
+    let scheduler = load(true);
+    let groups = scheduler.groups().unwrap();
+    machine.set_scheduler(Box::new(scheduler));
+    let ran_ns = || groups.read(1).unwrap().ran_ns;
+    // A thread moves to its group when it wakes up.
+    for has_moved in [false, true] {
+        let mut first = Player::start(3, 0, false);
+        let released = machine.watch(first.pid()).unwrap();
+        machine.admit(released).unwrap();
+        if has_moved {
+            let before_ns = ran_ns();
+            first.send("more");
+            first.wait_for("born");
+            wait_until("the move to the group", || ran_ns() > before_ns);
+        }
+        first.wait_until_asleep();
+        machine.release(released);
+        let mut next = Player::start(3, 0, false);
+        let id = machine.watch(next.pid()).unwrap();
+        machine.admit(id).unwrap();
+        next.wait_until_asleep();
+        let (before_ns, end) = (ran_ns(), first.ticks() + 10);
+        first.send("compute");
+        wait_until("computation", || first.ticks() >= end);
+        assert_eq!(ran_ns(), before_ns, "has moved: {has_moved}");
+        next.send("compute");
+        wait_for_progress(&groups, 1, 50_000_000);
+        machine.release(id);
+    }
+}
+
+#[test]
 fn a_cpu_that_is_unplugged_and_plugged_leaves_all_threads_scheduled() {
     let Some(_alone) = alone() else { return };
     let (machine, groups, programs) = computing(true, 2);
