@@ -51,7 +51,8 @@ mod stack;
 mod subject;
 mod view;
 
-use corebeat_command::Done;
+use corebeat_command::{Done, print_line};
+use corebeat_kernel::KernelTable;
 use corebeat_linux::LinuxMachine;
 use filter::Filter;
 use std::io::IsTerminal;
@@ -83,6 +84,9 @@ pub struct Options {
         value_parser = clap::value_parser!(u64).range(PERIOD_MS)
     )]
     period: u64,
+    /// Let the kernel count the threads; requires CAP_BPF and CAP_PERFMON
+    #[arg(long)]
+    tables: bool,
     /// Print one observation and exit; the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
@@ -104,6 +108,12 @@ pub fn main(options: Options) -> Done {
         spin: true,
         ..Default::default()
     })?;
+    if options.tables {
+        match KernelTable::load() {
+            Ok(table) => machine.set_table(Box::new(table)),
+            Err(why) => print_line(format_args!("threads are read from /proc: {why}")),
+        }
+    }
     let subjects = Subjects::new(&options.subject, options.user.as_deref(), &mut machine)?;
     let filter = Filter::new(&options.filter);
     let period = Duration::from_millis(options.period);

@@ -363,7 +363,7 @@ struct Held {
 /// Creates the machine, the policies and the programs, and holds the programs before their first
 /// instructions.
 fn hold(
-    options: RunOptions,
+    mut options: RunOptions,
     allowance: &Allowance,
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
@@ -375,6 +375,7 @@ fn hold(
         notes.push(format!("threads are read from /proc: {why}"));
         None
     });
+    options.tables = table.is_some();
     let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
