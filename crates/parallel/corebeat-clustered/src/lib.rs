@@ -98,7 +98,8 @@
 //! | request (`registry`), then a new era | Release, Release | (b) | (b) |
 //! | section over | Release | Acquire load | the value is dropped after its last use |
 //! | value linked (`link`) | AcqRel | Acquire | the content of the value is visible with it |
-//! | representative, table (`cluster`) | Release | Acquire | as above |
+//! | representative, table (`cluster`); table (`table`) | Release | Acquire | as above |
+//! | tags of links (`table`) | Relaxed | nothing | the link of a tag decides |
 //! | counts (`counter`, `part`, `histogram`, `id`) | Relaxed | nothing | (c) |
 //! | reader counted (`lock`), `writes` loaded | Relaxed, `light` | set, `heavy`, counts | (a) |
 //! | reader gone, writer gone (`lock`) | Release | Acquire load of the other side | (d) |
@@ -165,6 +166,7 @@ mod section;
 #[cfg(not(loom))]
 mod set;
 mod shared;
+mod table;
 
 pub use adaptive::{Adaptive, AdaptiveCounter, Form, Single};
 #[cfg(not(loom))]

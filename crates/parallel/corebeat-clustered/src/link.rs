@@ -131,6 +131,20 @@ impl<T: Send + Sync + 'static> Link<T> {
         self.swap(ptr::null_mut())
     }
 
+    /// Replaces the value as [`replace`](Link::replace) does, without an atomic exchange.
+    ///
+    /// # Safety
+    ///
+    /// No other thread modifies the link meanwhile, and its last change is visible to this thread.
+    pub(crate) unsafe fn replace_alone(&self, value: T) {
+        // Relaxed: by the contract of this function.
+        let old = self.to.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `get`.
+        self.to.store(Linked::new(value), Ordering::Release);
+        // SAFETY: no new section finds the value.
+        unsafe { retire_linked(old) };
+    }
+
     /// Makes this link, which has no value and no other user yet, refer to the value of another
     /// link.
     ///

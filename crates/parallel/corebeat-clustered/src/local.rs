@@ -147,7 +147,12 @@ pub(crate) fn with_retired<T>(f: impl FnOnce(&mut RetiredList) -> T) -> Option<T
 
 #[inline(always)]
 pub(crate) fn with<T>(f: impl FnOnce(&Local) -> T) -> T {
-    LOCAL.with(f)
+    // With a large `f`, the compiler would not inline the function of the standard library, which
+    // then finds the variable by a call.
+    let local = LOCAL.with(ptr::from_ref);
+    // SAFETY: `Local` has no destructor, and exists as long as the thread. The result of `f` does
+    // not borrow it.
+    f(unsafe { &*local })
 }
 
 /// Prevents that another task of this worker runs in the section of this one, and ends or outlives
@@ -329,7 +334,7 @@ impl Local {
             return false;
         }
         // SAFETY: a thread with slots has a block of that size, and blocks are never freed.
-        let part = unsafe { &*self.block.get() }.part(slot);
+        let part = unsafe { (*self.block.get()).part_unchecked(slot) };
         // Relaxed: nothing depends on when other threads observe the number. The next thread in
         // this place gets the place under a lock.
         part.store(part.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -1,22 +1,16 @@
 //! Maps.
 
+use crate::table::{Entry, PARTS, Table, TableLink, part};
 use crate::{Counter, Guard, Link, read_section};
-use corebeat_sync::atomic::{AtomicU64, Ordering};
 use corebeat_sync::lock;
 use corebeat_sync::{CachePadded, Mutex};
+use std::array;
 use std::borrow::Borrow;
 #[cfg(loom)]
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-
-/// Number of parts of a map; each part has one lock for writers.
-const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
-/// Minimum number of slots of a part.
-const SLOTS_LEAST: usize = if cfg!(loom) { 2 } else { 8 };
-/// Set in the hash of every key, next to the bits that select the part: a hash of 0 marks slots
-/// that were never taken.
-const TAKEN: u64 = 1 << (u64::BITS - 1 - SHARDS.ilog2());
+use std::sync::PoisonError;
 
 #[cfg(not(loom))]
 type Hasher = std::collections::hash_map::RandomState;
@@ -45,126 +39,44 @@ type Hasher = std::hash::BuildHasherDefault<DefaultHasher>;
 /// over. The number of entries is counted in the threads that add and remove them ([`Counter`]).
 ///
 /// Each operation on a key is atomic. An iteration returns every entry that exists during the whole
-/// iteration once, and some of the others; it locks one part after the other. Keys are compared
-/// while a part is locked: an `Eq` that uses the map other than by `get` may deadlock. Destructors
-/// may use the map.
+/// iteration once, and some of the others; it locks one part after the other. Keys are compared and
+/// hashed while a part is locked: a `Hash` or `Eq` that uses the map other than by `get` may
+/// deadlock. Destructors may use the map.
 ///
 /// ```text
-///   part (by high bits of the hash)      slots, open addressing (by low bits)
-///   [ lock of writers ]
-///   [ link ] ------------------> [ hash, link | hash, link | 0 | ... ]
-///                                         |
-///                                         +----> [ key, value ]
+///   [ link ] ---> buckets of one cache line, by the high bits of the hash
+///                 [ 7 tags, 7 links ] [ 7 tags, 7 links ] ... | [ 7 tags, 7 links ] ...
+///   each part:              |                                 |
+///   [ lock, entries ]       +----> [ key, value ]             | the next part
+///   [ link ]
 /// ```
 ///
-/// A slot keeps its hash as long as the table lives, so that a reader that has loaded the hash may
-/// follow the link. When three quarters of the slots were taken, all entries move to another table
-/// of twice the needed size. The writer first publishes the new table, then clears the links of the
-/// old one, both under the lock: an entry that a reader found in either table was linked at that
-/// moment, as sections require. A reader that finds no entry, and finds that the table has changed,
-/// searches again.
+/// When about three quarters of the links of a part have entries, the map gets a table of twice the
+/// size, to which the parts move one by one. For each, the writer first publishes the new table in
+/// the link of the part, then clears the links to the entries in the old one, both under the lock:
+/// an entry that a reader found in either table was linked at that moment, as sections require.
+/// Readers use the link of the map, which refers to the old table until all parts have moved. A
+/// reader that does not find its entry there follows the link of the part, and again if that has
+/// changed meanwhile.
 pub struct Map<K: Send + Sync + 'static, V: Send + Sync + 'static> {
-    /// Adjacent in memory, because they are rarely written.
-    tables: Box<[Link<Table<K, V>>]>,
-    locks: Box<[CachePadded<Mutex<Room>>]>,
+    table: TableLink<K, V>,
+    /// The tables of parts. Adjacent in memory, because they are rarely written.
+    tables: Box<[TableLink<K, V>; PARTS]>,
+    /// Each with the number of entries of the part.
+    locks: Box<[CachePadded<Mutex<usize>>; PARTS]>,
+    /// The table to which parts are moving, or have moved before `Hash` panicked. Locked before a
+    /// part is.
+    growth: Mutex<Option<TableLink<K, V>>>,
     len: Counter,
     hasher: Hasher,
 }
 
-/// State of a part's table, for writers.
-#[derive(Default)]
-struct Room {
-    entries: usize,
-    /// Slots that were ever taken: those of entries and of removed entries.
-    taken: usize,
-}
-
-/// The number of slots is a power of two. At least one slot was never taken.
-struct Table<K: Send + Sync + 'static, V: Send + Sync + 'static>(Box<[Slot<K, V>]>);
-
-/// Two words in one cache line.
-#[repr(align(16))]
-struct Slot<K: Send + Sync + 'static, V: Send + Sync + 'static> {
-    /// Hash of all entries that this slot ever contains; 0 at first. Written once, under the lock.
-    hash: AtomicU64,
-    entry: Link<Entry<K, V>>,
-}
-
-struct Entry<K, V> {
-    key: K,
-    value: V,
-}
-
-/// An entry and its slot.
-type Found<'e, K, V> = (&'e Slot<K, V>, &'e Entry<K, V>);
-
-/// Returns the part of a hash. The bits differ from those that select the slot.
-#[inline(always)]
-fn shard(hash: u64) -> usize {
-    (hash >> (u64::BITS - SHARDS.ilog2())) as usize
-}
-
-impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Table<K, V> {
-    fn new(slots: usize) -> Self {
-        let slot = |_| Slot { hash: AtomicU64::new(0), entry: Link::empty() };
-        Table((0..slots).map(slot).collect())
-    }
-
-    /// Calls `f` with each slot that may contain an entry with this hash, then with a slot that was
-    /// never taken, until `f` returns a value.
-    #[inline(always)]
-    fn probe<'t, T>(
-        &'t self,
-        hash: u64,
-        mut f: impl FnMut(&'t Slot<K, V>, bool) -> Option<T>,
-    ) -> Option<T> {
-        let mut at = hash as usize;
-        loop {
-            let slot = &self.0[at & (self.0.len() - 1)];
-            // Relaxed: a hash that is not 0 does not change, and was stored before any entry that
-            // this thread can find.
-            match slot.hash.load(Ordering::Relaxed) {
-                0 => return f(slot, false),
-                found if found == hash => {
-                    if let Some(found) = f(slot, true) {
-                        return Some(found);
-                    }
-                }
-                _ => {}
-            }
-            at = at.wrapping_add(1);
-        }
-    }
-
-    #[inline(always)]
-    fn find<'e, Q: Eq + ?Sized>(
-        &'e self,
-        guard: &'e Guard<'_>,
-        hash: u64,
-        key: &Q,
-    ) -> Option<Found<'e, K, V>>
-    where
-        K: Borrow<Q>,
-    {
-        self.probe(hash, |slot, _| {
-            let entry = slot.entry.get(guard)?;
-            (entry.key.borrow() == key).then_some((slot, entry))
-        })
-    }
-
-    /// Returns a free slot for this hash, and takes a new one if needed. The part is locked.
-    fn free<'t>(&'t self, guard: &Guard<'_>, hash: u64, room: &mut Room) -> &'t Slot<K, V> {
-        let is_free = |slot: &'t Slot<K, V>, was_taken| {
-            slot.entry.get(guard).is_none().then_some((slot, was_taken))
-        };
-        let (slot, was_taken) =
-            self.probe(hash, is_free).expect("a slot that was never taken is free");
-        if !was_taken {
-            // Relaxed: as in `probe`.
-            slot.hash.store(hash, Ordering::Relaxed);
-            room.taken += 1;
-        }
-        slot
+impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Drop for Map<K, V> {
+    fn drop(&mut self) {
+        let growth = self.growth.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let table = std::mem::replace(&mut self.table, TableLink::empty());
+        // SAFETY: no thread has a reference to the map, so no new section finds its tables.
+        growth.into_iter().chain([table]).for_each(|table| unsafe { table.retire() });
     }
 }
 
@@ -172,8 +84,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Creates an empty map.
     pub fn new() -> Self {
         Map {
-            tables: (0..SHARDS).map(|_| Link::empty()).collect(),
-            locks: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            table: TableLink::empty(),
+            tables: Box::new(array::from_fn(|_| TableLink::empty())),
+            locks: Box::new(array::from_fn(|_| CachePadded::default())),
+            growth: Mutex::new(None),
             len: Counter::new(),
             hasher: Hasher::default(),
         }
@@ -181,7 +95,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
 
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.hasher.hash_one(key) | TAKEN
+        self.hasher.hash_one(key)
     }
 
     /// Returns the value of a key, valid until the end of the section.
@@ -191,15 +105,29 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
         K: Borrow<Q>,
     {
         let hash = self.hash(key);
-        let mut table = self.tables[shard(hash)].get(guard)?;
+        match self.table.find_first(guard, hash, key) {
+            Some(entry) => Some(&entry.value),
+            None => self.search(guard, hash, key),
+        }
+    }
+
+    /// Returns the value of a key that is not where most keys are, or `None` if there is none.
+    #[cold]
+    #[inline(never)]
+    fn search<'e, Q: Eq + ?Sized>(&self, guard: &'e Guard<'_>, hash: u64, key: &Q) -> Option<&'e V>
+    where
+        K: Borrow<Q>,
+    {
+        let link = &self.tables[part(hash)];
+        let mut table = link.get(guard)?;
         loop {
-            if let Some((_, entry)) = table.find(guard, hash, key) {
-                return Some(&entry.value);
+            if let Some(found) = table.find(guard, hash, key) {
+                return Some(&found.entry.value);
             }
-            // The slot may have been cleared for another table. (Within the section, the address is
+            // The link may have been cleared for another table. (Within the section, the address is
             // not reused.)
-            let now = self.tables[shard(hash)].get(guard)?;
-            if std::ptr::eq(table, now) {
+            let now = link.get(guard)?;
+            if table == now {
                 return None;
             }
             table = now;
@@ -230,51 +158,71 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// dropped after the lock was released.)
     fn put<'e>(&self, guard: &'e Guard<'_>, key: K, value: V, replaces: bool) -> (&'e V, bool) {
         let hash = self.hash(&key);
-        let mut room = lock(&self.locks[shard(hash)]);
-        let found =
-            self.tables[shard(hash)].get(guard).and_then(|table| table.find(guard, hash, &key));
-        let slot = match found {
-            Some((_, old)) if !replaces => return (&old.value, false),
-            Some((slot, _)) => slot,
-            None => {
-                room.entries += 1;
-                self.len.add(1);
-                self.free(guard, hash, &mut room)
-            }
-        };
-        slot.entry.replace(Entry { key, value });
-        let entry =
-            slot.entry.get(guard).expect("the value was stored above, and this part is locked");
-        (&entry.value, found.is_none())
+        loop {
+            let mut entries = lock(&self.locks[part(hash)]);
+            let table = self.tables[part(hash)].get(guard);
+            let found = table.and_then(|table| table.find(guard, hash, &key));
+            let link = match (&found, table) {
+                (Some(found), _) if !replaces => return (&found.entry.value, false),
+                (Some(found), _) => found.link(),
+                (None, Some(table)) if table.has_room(*entries) => {
+                    *entries += 1;
+                    self.len.add(1);
+                    table.take(hash)
+                }
+                (None, table) => {
+                    drop(entries);
+                    self.grow(guard, hash, table);
+                    continue;
+                }
+            };
+            // SAFETY: this part is locked.
+            unsafe { link.replace_alone(Entry { key, value }) };
+            let entry =
+                link.get(guard).expect("the value was stored above, and this part is locked");
+            return (&entry.value, found.is_none());
+        }
     }
 
-    /// Returns a slot for a new entry, and moves the part to another table if needed. The part is
-    /// locked.
-    fn free<'e>(&self, guard: &'e Guard<'_>, hash: u64, room: &mut Room) -> &'e Slot<K, V> {
-        let link = &self.tables[shard(hash)];
-        let table = match link.get(guard) {
-            Some(table) if (room.taken + 1) * 4 <= table.0.len() * 3 => table,
-            old => {
-                let table = Table::new((2 * room.entries).next_power_of_two().max(SLOTS_LEAST));
-                let slots = || old.into_iter().flat_map(|old| &old.0);
-                room.taken = 0;
-                for slot in slots().filter(|slot| slot.entry.get(guard).is_some()) {
-                    // SAFETY: the old link is cleared below, without a panic in between, while this
-                    // part is locked.
-                    unsafe {
-                        table
-                            .free(guard, slot.hash.load(Ordering::Relaxed), room)
-                            .entry
-                            .alias(&slot.entry)
-                    };
-                }
-                link.replace(table);
-                // SAFETY: the new table refers to the entries.
-                slots().for_each(|slot| unsafe { slot.entry.forget() });
-                link.get(guard).expect("the value was stored above, and this part is locked")
-            }
-        };
-        table.free(guard, hash, room)
+    /// Moves all parts to a larger table, unless the part of a hash has another one than `full`.
+    #[cold]
+    fn grow(&self, guard: &Guard<'_>, hash: u64, full: Option<Table<'_, K, V>>) {
+        let mut growth = lock(&self.growth);
+        if self.tables[part(hash)].get(guard) != full {
+            return;
+        }
+        let new = growth.get_or_insert_with(|| TableLink::enlarged(full));
+        (0..PARTS).for_each(|number| self.move_part(guard, number, new));
+        let old = TableLink::empty();
+        old.set(&self.table);
+        self.table.set(new);
+        *growth = None;
+        // SAFETY: the links of the map and of all parts refer to the new table.
+        unsafe { old.retire() };
+    }
+
+    /// Moves a part to a new table.
+    fn move_part(&self, guard: &Guard<'_>, number: usize, new: &TableLink<K, V>) {
+        let _entries = lock(&self.locks[number]);
+        let (old, table) = (self.tables[number].get(guard), new.get(guard));
+        if old == table {
+            return;
+        }
+        // `Hash` may panic: all keys are hashed before anything changes.
+        let all: Vec<(&Link<Entry<K, V>>, u64)> = old
+            .into_iter()
+            .flat_map(|old| old.entries(number, guard))
+            .map(|(link, entry)| (link, self.hash(&entry.key)))
+            .collect();
+        for (link, hash) in &all {
+            let moved = table.expect("the link has a table").take(*hash);
+            // SAFETY: the old link is cleared below, without a panic in between, while this part is
+            // locked.
+            unsafe { moved.alias(link) };
+        }
+        self.tables[number].set(new);
+        // SAFETY: the new table refers to the entries.
+        all.iter().for_each(|(link, _)| unsafe { link.forget() });
     }
 
     /// Removes a key. Returns whether the map contained it. The value is dropped when no section
@@ -285,12 +233,11 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     {
         let hash = self.hash(key);
         read_section(|guard| {
-            let mut room = lock(&self.locks[shard(hash)]);
-            let found =
-                self.tables[shard(hash)].get(guard).and_then(|table| table.find(guard, hash, key));
-            let Some((slot, _)) = found else { return false };
-            slot.entry.destroy();
-            room.entries -= 1;
+            let mut entries = lock(&self.locks[part(hash)]);
+            let Some(table) = self.tables[part(hash)].get(guard) else { return false };
+            let Some(found) = table.find(guard, hash, key) else { return false };
+            table.remove(hash, &found);
+            *entries -= 1;
             self.len.add(-1);
             true
         })
@@ -299,13 +246,11 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Removes all keys, one part after the other.
     pub fn clear(&self) {
         read_section(|guard| {
-            for (lock_of, table) in self.locks.iter().zip(&self.tables) {
-                let mut room = lock(lock_of);
-                for slot in table.get(guard).into_iter().flat_map(|table| &table.0) {
-                    slot.entry.destroy();
-                }
-                self.len.add(-(room.entries as i64));
-                room.entries = 0;
+            for (number, link) in self.tables.iter().enumerate() {
+                let mut entries = lock(&self.locks[number]);
+                link.get(guard).into_iter().for_each(|table| table.clear(number));
+                self.len.add(-(*entries as i64));
+                *entries = 0;
             }
         });
     }
@@ -323,18 +268,14 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Iterates over all entries, in no order: every entry that exists during the whole iteration
     /// once, and some of the others.
     pub fn iter<'e>(&'e self, guard: &'e Guard<'_>) -> impl Iterator<Item = (&'e K, &'e V)> {
-        let entries =
-            |(lock_of, table): (&CachePadded<_>, &'e Link<Table<K, V>>)| -> Vec<&'e Entry<K, V>> {
-                // The consumer may write: the lock is released before.
-                let _room = lock(lock_of);
-                let slots = table.get(guard).into_iter().flat_map(|table| &table.0);
-                slots.filter_map(|slot| slot.entry.get(guard)).collect()
-            };
-        self.locks
-            .iter()
-            .zip(&self.tables)
-            .flat_map(entries)
-            .map(|entry| (&entry.key, &entry.value))
+        let entries = |(number, link): (usize, &'e TableLink<K, V>)| -> Vec<&'e Entry<K, V>> {
+            // The consumer may write: the lock is released before.
+            let _entries = lock(&self.locks[number]);
+            let table = link.get(guard).into_iter();
+            table.flat_map(|table| table.entries(number, guard)).map(|(_, entry)| entry).collect()
+        };
+        let parts = self.tables.iter().enumerate();
+        parts.flat_map(entries).map(|entry| (&entry.key, &entry.value))
     }
 }
 

@@ -37,6 +37,17 @@ impl Block {
     pub(crate) fn part(&self, slot: usize) -> &AtomicU64 {
         &self.0[slot]
     }
+
+    /// Returns the part for a slot that was compared already.
+    ///
+    /// # Safety
+    ///
+    /// The slot is below [`SLOTS`].
+    #[inline(always)]
+    pub(crate) unsafe fn part_unchecked(&self, slot: usize) -> &AtomicU64 {
+        // SAFETY: by the contract of this function.
+        unsafe { self.0.get_unchecked(slot) }
+    }
 }
 
 /// All blocks, and the slots in use.

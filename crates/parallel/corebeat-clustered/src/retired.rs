@@ -114,7 +114,16 @@ fn push(retired: Retired) {
 /// Scans if the list is full, and frees as many values as were retired since the last call. Within
 /// a section this is deferred to its end.
 pub(crate) fn work() {
-    let take = |list: &mut RetiredList| {
+    /// Takes the next of `count` values; after the last one, the call of `work` is over.
+    fn next(list: &mut RetiredList, count: &mut usize) -> Option<Retired> {
+        let next = count.checked_sub(1).and_then(|left| {
+            *count = left;
+            list.free.pop()
+        });
+        list.freeing -= usize::from(next.is_none());
+        next
+    }
+    let begin = |list: &mut RetiredList| {
         if list.freeing > 0 {
             return None;
         }
@@ -122,15 +131,18 @@ pub(crate) fn work() {
             list.scan();
         }
         list.freeing += 1;
-        Some(mem::take(&mut list.due) + list.free.len() / BATCH)
+        let mut count = mem::take(&mut list.due) + list.free.len() / BATCH;
+        Some((next(list, &mut count)?, count))
     };
-    let Some(count) = with_retired(take).flatten() else { return };
-    for _ in 0..count {
-        let Some(retired) = with_retired(|list| list.free.pop()).flatten() else { break };
+    let Some((mut retired, mut count)) = with_retired(begin).flatten() else { return };
+    loop {
         // SAFETY: as in `reclaim`.
         unsafe { retired.free() };
+        match with_retired(|list| next(list, &mut count)).flatten() {
+            Some(following) => retired = following,
+            None => break,
+        }
     }
-    with_retired(|list| list.freeing -= 1);
 }
 
 /// Frees all values of this thread, and orphans, whose grace periods are over. Returns their

@@ -2,6 +2,7 @@
 
 use corebeat_clustered::*;
 use std::cell::RefCell;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -524,5 +525,85 @@ fn values_that_hold_values_are_freed_without_a_deep_stack() {
     let heads: Vec<_> =
         (0..chains).map(|_| (1..length).fold(node(None), |next, _| node(Some(next)))).collect();
     heads.iter().for_each(|head| assert!(head.destroy()));
+    reclaim_to(&alive, 0);
+}
+
+/// A key whose hash is the same for all, and panics for one of them while this is requested.
+struct Equal(u32, Arc<AtomicUsize>);
+
+impl PartialEq for Equal {
+    fn eq(&self, other: &Equal) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Equal {}
+
+const NO_KEY: usize = usize::MAX;
+
+impl Hash for Equal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if self.1.load(Ordering::SeqCst) == self.0 as usize {
+            // Without the hook, which takes long under Miri.
+            std::panic::resume_unwind(Box::new("expected panic"));
+        }
+        0.hash(state);
+    }
+}
+
+/// Keys that do not fit into their bucket are in the next ones, also after others were removed.
+#[test]
+fn keys_with_equal_hashes_are_found_beyond_their_bucket() {
+    let panics = Arc::new(AtomicUsize::new(NO_KEY));
+    let key = |n| Equal(n, panics.clone());
+    let map = Map::new();
+    let check = |range: std::ops::Range<u32>| {
+        for n in 0..20 {
+            let found = read_section(|guard| map.get(guard, &key(n)).copied());
+            assert_eq!(found, range.contains(&n).then_some(n), "{n}");
+        }
+    };
+    (0..12).for_each(|n| assert!(map.insert(key(n), n)));
+    check(0..12);
+    (0..8).for_each(|n| assert!(map.remove(&key(n)) && !map.remove(&key(n))));
+    check(8..12);
+    (12..20).for_each(|n| assert!(map.insert(key(n), n)));
+    check(8..20);
+    map.clear();
+    check(0..0);
+    assert!(map.is_empty());
+}
+
+/// `Hash` panics while the map grows: no entry is lost, and the next growth completes.
+#[test]
+fn panic_of_a_hash_while_the_map_grows_loses_no_entry() {
+    let (alive, panics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(NO_KEY)));
+    let key = |n| Equal(n, panics.clone());
+    let map: Map<Equal, Counted> = Map::new();
+    let check = |keys: u32| {
+        let is_found = |n: &u32| {
+            read_section(|guard| map.get(guard, &key(*n)).map(|value| value.1))
+                == Some(u64::from(*n))
+        };
+        assert!((0..keys).all(|n| is_found(&n)));
+        assert_eq!(map.len(), keys as usize);
+    };
+    /// Number of keys, and of growths after the first key.
+    const SIZE: (u32, u32) = if cfg!(miri) { (14, 2) } else { (30, 3) };
+    let (mut keys, mut failed, mut is_to_panic) = (0, 0, true);
+    while keys < SIZE.0 {
+        panics.store(if is_to_panic { 0 } else { NO_KEY }, Ordering::SeqCst);
+        let insert = || map.insert(key(keys), Counted::new(&alive, u64::from(keys)));
+        let is_new = catch_unwind(AssertUnwindSafe(insert));
+        panics.store(NO_KEY, Ordering::SeqCst);
+        is_to_panic = is_new.is_ok();
+        match is_new {
+            Ok(is_new) => keys += u32::from(is_new),
+            Err(_) => failed += 1,
+        }
+        check(keys);
+    }
+    assert_eq!(failed, 1 + SIZE.1);
+    drop(map);
     reclaim_to(&alive, 0);
 }

@@ -120,7 +120,7 @@ fn loom_counter_swapped_during_additions_has_each_addition_once() {
 }
 
 /// One thread looks up a key that is always present. The other one adds a key to the same part,
-/// which moves the part to another table, and replaces the value.
+/// which moves all parts to another table, and replaces the value.
 #[test]
 fn loom_present_key_is_found_while_the_map_grows() {
     let hash = |key: u64| BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
@@ -158,6 +158,8 @@ fn loom_planted_faults_in_ready_objects_are_detected() {
     let cleared = format!("release link.rs:{line}");
     fault::assert_noticed(&[
         (map, cleared.as_str()),
+        (map, "release table.rs"),
+        (map, "acquire table.rs"),
         (lock, "light lock.rs"),
         (lock, "heavy lock.rs"),
         (lock, "release lock.rs"),
