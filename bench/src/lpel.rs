@@ -7,6 +7,7 @@
 mod corebeat;
 mod go;
 mod lap;
+mod limit;
 pub(crate) mod load;
 mod may;
 mod ring;
@@ -38,7 +39,14 @@ pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.pipeline",
         summary: "time for a hop from stage to stage of a deep pipeline",
-        peers: &["tokio", "may", "may, unbounded", "threads + crossbeam (depth 1000)", "go"],
+        peers: &[
+            "tokio",
+            "may",
+            "may, unbounded",
+            "threads + crossbeam (depth 1000)",
+            "go",
+            "limit (1 worker)",
+        ],
         tools: &[GO],
         cases: |session| names(&pipeline(session)),
         run: |session| measure(session, "lpel.pipeline", "ns/hop", &pipeline(session)),
@@ -46,7 +54,7 @@ pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.pingpong",
         summary: "time for a round trip between two tasks",
-        peers: &["tokio", "may", "threads + crossbeam", "go"],
+        peers: &["tokio", "may", "threads + crossbeam", "go", "limit"],
         tools: &[GO],
         cases: |session| names(&pingpong(session)),
         run: |session| measure(session, "lpel.pingpong", "ns/round trip", &pingpong(session)),
@@ -69,7 +77,7 @@ pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.spawn",
         summary: "time to spawn a task, run it to its end, and join it",
-        peers: &["tokio", "may", "threads + crossbeam", "go"],
+        peers: &["tokio", "may", "threads + crossbeam", "go", "limit (1 worker)"],
         tools: &[GO],
         cases: |session| names(&spawn(session)),
         run: |session| measure(session, "lpel.spawn", "ns/task", &spawn(session)),

@@ -124,6 +124,10 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         "snet.format" if case.contains("XML") => &["quick-xml, events"],
         "snet.format" => &["serde_json, maps"],
         RANK => &["mpi by hand"],
+        "lpel.pingpong" => &["limit"],
+        "lpel.pipeline" | "lpel.spawn" if case.ends_with(" 1 worker") || case == "1 worker" => {
+            &["limit"]
+        }
         _ if bench.starts_with("lpel.") => &[],
         "reactor.auto" => &["corebeat, adaptive", "corebeat, leader/followers"],
         "reactor.cache" | "reactor.web" => &[],

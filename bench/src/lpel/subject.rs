@@ -4,7 +4,7 @@ use super::corebeat::Form;
 use super::lap::Outcome;
 use super::load::{Load, Work};
 use super::may::Bound;
-use super::{corebeat, may, ring, thread, tokio};
+use super::{corebeat, limit, may, ring, thread, tokio};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,7 @@ pub(crate) enum Subject {
     Thread,
     Rtrb,
     Go,
+    Limit,
 }
 
 impl Subject {
@@ -53,10 +54,16 @@ impl Subject {
             Work::RingBatch => vec![Rtrb],
             Work::Idle => vec![Corebeat, CorebeatAsync, Tokio, May, Go],
         };
+        let is_on_one = load.workers == 1;
+        match load.work {
+            Work::Plain | Work::Leave | Work::Spawn if is_on_one => all.push(Limit),
+            Work::Pingpong => all.push(Limit),
+            _ => {}
+        }
         if load.depth > Self::THREADED_DEPTH_MAX {
             all.retain(|&s| s != Thread);
         }
-        if load.workers == 1 {
+        if is_on_one {
             all.retain(|&s| s != CorebeatBlocks);
         }
         if load.work == Work::Memory {
@@ -79,6 +86,7 @@ impl Subject {
             Subject::MayUnbounded => may::run(load, Bound::None),
             Subject::Thread => thread::run(load),
             Subject::Rtrb => ring::run(load),
+            Subject::Limit => limit::run(load),
             Subject::Go => Err("Go is a separate program".into()),
         }
     }
