@@ -69,6 +69,21 @@ impl Stack {
     }
 }
 
+/// Returns the distance of two stacks, in bytes, guard included. Neither the head nor colouring
+/// reduces the requested size.
+fn stride(stack_size: usize) -> usize {
+    (stack_size + HEAD + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD
+}
+
+/// Returns the lowest address, guard included, of a stack of `stack_size` bytes with a value at
+/// this address by `Stack::reserve`.
+#[cfg(not(any(miri, corebeat_threads)))]
+pub(crate) fn limit_of(reserved: usize, stack_size: usize) -> usize {
+    // The value and the colour are within the last page.
+    const { assert!(HEAD + (COLOURS - 1) * COLOUR < PAGE) };
+    reserved.next_multiple_of(PAGE) - stride(stack_size)
+}
+
 /// An area of memory, divided into stacks of one size.
 struct Mapping {
     address: NonNull<u8>,
@@ -83,8 +98,7 @@ struct Mapping {
 
 impl Mapping {
     fn new(stack_size: usize) -> io::Result<Mapping> {
-        // Neither the head nor colouring reduces the requested size.
-        let stride = (stack_size + HEAD + (COLOURS - 1) * COLOUR).next_multiple_of(PAGE) + GUARD;
+        let stride = stride(stack_size);
         let stacks = (MAPPING / stride).clamp(1, STACKS_MAX);
         let reserve = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
         let (protection, flags) =

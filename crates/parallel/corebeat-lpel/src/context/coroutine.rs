@@ -1,7 +1,7 @@
 //! Carriers as coroutines of corosensei.
 
 use super::{carry, dispatched};
-use crate::stack::Stack;
+use crate::stack::{self, Stack};
 use crate::task::{Header, Outcome};
 use corosensei::stack::StackPointer;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -26,14 +26,16 @@ pub(crate) struct Carrier {
     coroutine: ManuallyDrop<UnsafeCell<Coroutine<(), Outcome, (), Stack>>>,
     /// By which a task on this carrier returns to its worker. It lives on the stack.
     yielder: Cell<*const Yielder<(), Outcome>>,
-    guard: usize,
     stack_size: u32,
 }
+
+// Every dispatch uses the carrier: it takes one cache line, with which the stack begins.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Carrier>() == 64);
 
 impl Carrier {
     /// Creates a carrier for tasks with stacks of `stack_size` bytes.
     pub(crate) fn create(mut stack: Stack, stack_size: u32) -> std::io::Result<NonNull<Carrier>> {
-        let guard = stack.limit().get();
         let carrier = stack.reserve::<Carrier>();
         let coroutine = Coroutine::with_stack(stack, |own: &Yielder<(), Outcome>, ()| {
             while let Some(task) = dispatched() {
@@ -45,7 +47,7 @@ impl Carrier {
         let coroutine = ManuallyDrop::new(UnsafeCell::new(coroutine));
         let yielder = Cell::new(ptr::null());
         // SAFETY: the memory is reserved for the carrier, and lives until `end`.
-        unsafe { carrier.write(Carrier { coroutine, yielder, guard, stack_size }) };
+        unsafe { carrier.write(Carrier { coroutine, yielder, stack_size }) };
         Ok(carrier)
     }
 
@@ -79,7 +81,7 @@ impl Carrier {
 
     /// Returns the address of the guard below the stack.
     pub(crate) fn guard(&self) -> usize {
-        self.guard
+        stack::limit_of(ptr::from_ref(self).addr(), self.stack_size as usize)
     }
 
     /// Returns the stack size of the tasks that the carrier runs.
