@@ -13,7 +13,7 @@
 
 use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
-use corebeat_stm::word::{Words, advance, prepare, time};
+use corebeat_stm::word::{Words, advance, prepare, time, wake_all};
 use corebeat_stm::{Aborts, Cause, reclaim};
 use corebeat_sync::fork::ForkMutex;
 use std::ffi::{
@@ -193,10 +193,11 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
 impl stm_tx {
     /// Counts a commit, and ends the transaction.
     #[inline(always)]
-    fn count_commit(&mut self) {
+    fn close(&mut self) {
+        thread_transaction::close();
         self.nesting = 0;
         self.allocated.clear();
-        self.stats.commit();
+        self.stats.commits += 1;
     }
 
     /// Undoes the attempt and starts the next one, if any. Returns the result of `sigsetjmp`.
@@ -218,6 +219,9 @@ impl stm_tx {
         self.allocated.drain(..).for_each(|block| unsafe { free(block) });
         self.freed.clear();
         self.parts.clear();
+        if !retries {
+            thread_transaction::close();
+        }
         self.nesting = c_uint::from(retries);
         self.is_aborted = !retries;
         self.stats.abort(cause);
@@ -263,15 +267,7 @@ impl Stats {
         self.causes.add(cause, 1);
     }
 
-    #[inline(always)]
-    fn commit(&mut self) {
-        self.commits += 1;
-        if self.retries != 0 {
-            self.commit_late();
-        }
-    }
-
-    #[cold]
+    /// Counts a commit after failed attempts.
     fn commit_late(&mut self) {
         let is_first = self.late_commits == 0;
         self.late_retries_min =
@@ -428,6 +424,27 @@ unsafe fn exit_thread(tx: *mut stm_tx) {
 #[inline(always)]
 unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     // SAFETY: null or a result of `stm_init_thread`.
+    if let Some(it) = unsafe { tx.as_mut() }
+        && it.nesting == 0
+        && attr.0 & stm_tx_attr_t::READ_ONLY == 0
+        && !HAS_MODULES.load(Relaxed)
+        // SAFETY: all transactions of the object are of this thread.
+        && let Some(front) = unsafe { it.words.try_begin() }
+    {
+        thread_transaction::open(front);
+        it.nesting = 1;
+        it.attr = attr;
+        it.is_aborted = false;
+        return (&raw mut it.env).cast();
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { start_slowly(tx, attr) }
+}
+
+/// Starts with callbacks, in another transaction, or with an unusual state of the thread.
+#[inline(never)]
+unsafe extern "C" fn start_slowly(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
+    // SAFETY: null or a result of `stm_init_thread`.
     let Some(it) = (unsafe { tx.as_mut() }) else {
         die("stm_start before stm_init_thread: call that first, in each thread")
     };
@@ -437,7 +454,7 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     }
     it.attr = attr;
     it.is_aborted = false;
-    it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0);
+    thread_transaction::open(it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0));
     if HAS_MODULES.load(Relaxed) {
         // SAFETY: not null; the reference is not used after a callback of C, which may use the same
         // object.
@@ -453,19 +470,25 @@ unsafe fn commit(tx: *mut stm_tx) -> c_int {
     if let Some(it) = unsafe { tx.as_mut() }
         && it.nesting == 1
         && it.freed.is_empty()
+        && it.stats.retries == 0
         && !HAS_MODULES.load(Relaxed)
-    {
         // SAFETY: the nesting depth implies that the thread is in a transaction.
-        if unsafe { it.words.commit() } {
-            it.count_commit();
-            return 1;
-        }
+        && let Some(has_waiters) = unsafe { it.words.try_commit() }
+    {
+        it.close();
+        return if has_waiters { wake() } else { 1 };
     }
     // SAFETY: guaranteed by the caller.
     unsafe { commit_slowly(tx) }
 }
 
-/// Commits with callbacks, freed blocks, or after a failure.
+/// Wakes threads of Rust that wait for changes. Returns the result of a commit.
+extern "C" fn wake() -> c_int {
+    wake_all();
+    1
+}
+
+/// Commits with callbacks or freed blocks, or if the reads need a validation.
 #[inline(never)]
 unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
     // SAFETY: null or a result of `stm_init_thread`.
@@ -483,7 +506,10 @@ unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
         (it.freed.is_empty() || it.outdate()) && it.words.commit_and_free(&mut it.freed, free)
     };
     if is_committed {
-        it.count_commit();
+        it.close();
+        if it.stats.retries != 0 {
+            it.stats.commit_late();
+        }
         tell(Event::Commit);
         return 1;
     }

@@ -62,8 +62,8 @@ pub(crate) struct Writer(u64);
 impl Writer {
     /// Threads with higher numbers do not become sole writers.
     const NUMBER_MAX: u32 = 254;
-    /// Equals no writer in a clock.
-    const NEVER: Writer = Writer(u64::MAX);
+    /// Equals no writer in a clock: while the gate is closed, there is none.
+    const NEVER: Writer = Writer(GATE | WRITER);
 
     /// The thread whose slot has this number.
     pub(crate) fn new(number: u32) -> Writer {
@@ -95,6 +95,14 @@ impl Now {
     #[inline(always)]
     pub(crate) fn is_sole(self, writer: Writer) -> bool {
         self.0 & WRITER == writer.0
+    }
+
+    /// Returns the time, if the thread is the sole writer.
+    #[inline(always)]
+    pub(crate) fn time_of_sole(self, writer: Writer) -> Option<u64> {
+        // The difference is higher than each time unless the other bits are those of the writer.
+        let time = self.0.wrapping_sub(writer.0);
+        (time <= TIME).then_some(time)
     }
 
     /// Whether any thread is the sole writer.

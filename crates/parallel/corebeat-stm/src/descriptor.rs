@@ -1,5 +1,6 @@
 //! The transaction descriptor of a thread. All accesses to locks and cell memory are in this
-//! module.
+//! module, except that `stm_inline.h` of corebeat-c contains `try_read` and `try_acquire` in C, with
+//! the same memory orderings.
 //!
 //! ```text
 //!      +-------- restart, after a pause --------- roll back: old values, a new version
@@ -30,11 +31,15 @@ mod turn;
 use crate::clock::Writer;
 use crate::counter::Cause;
 use crate::lock::{Lock, owner};
+use crate::log::Log;
 use crate::place::Place;
 use crate::reads::Reads;
 use crate::retired::RetiredList;
 use crate::slot::{Slot, Slots, Standing};
 use crate::trace::Recorder;
+#[cfg(not(loom))]
+use crate::word::TABLE;
+use corebeat_sync::asymmetric;
 use fastrand::Rng;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -43,6 +48,8 @@ use turn::Turn;
 
 pub(crate) use attempt::Next;
 pub(crate) use current::Current;
+#[cfg(not(loom))]
+pub(crate) use current::Place as CurrentPlace;
 #[cfg(all(test, loom))]
 pub(crate) use current::leave;
 
@@ -72,6 +79,8 @@ enum Fate {
 }
 
 /// Log entry of an overwritten value.
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct Write {
     place: NonNull<Place>,
     old: *mut (),
@@ -81,24 +90,61 @@ struct Write {
     lock: Option<NonNull<Lock>>,
 }
 
-pub(crate) struct Descriptor {
+/// The part of a descriptor that reads and writes without conflicts use. C programs contain code
+/// that does so, too: `stm.h` declares the same layout up to `step_bytes` of `reads`.
+#[repr(C)]
+pub struct Front {
     /// Newest version that the attempt may read.
     time: u64,
     /// Content of the locks that this thread holds.
     owner: u64,
+    /// The locks for words (`word`); null in models.
+    locks: *const Lock,
+    writes: Log<Write>,
+    reads: Reads,
+}
+
+impl Front {
+    /// Creates the front of no transaction: each read and write takes the slow path, because no log
+    /// has room.
+    #[cfg(not(loom))]
+    pub(crate) const fn closed() -> Front {
+        Front {
+            time: 0,
+            owner: 0,
+            locks: (&raw const TABLE).cast(),
+            writes: Log::CLOSED,
+            reads: Reads::CLOSED,
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use std::mem::offset_of;
+    // As in `stm.h`.
+    assert!(offset_of!(Front, locks) == 16 && offset_of!(Front, writes) == 24);
+    assert!(offset_of!(Front, reads) == 56 && size_of::<Write>() == 32);
+};
+
+pub(crate) struct Descriptor {
+    front: Front,
     mode: Mode,
+    /// The mode for which the logs are open; `None` if the trace has changed the log of reads.
+    logs_mode: Option<Mode>,
     fate: Fate,
     is_irrevocable: bool,
     /// Whether `time` may advance if all values that were read are unchanged. `false` only in
     /// transactions on words that requested it for this attempt.
     may_extend: bool,
     /// Whether the end of the transaction must do more than release locks: it wrote values with
-    /// destructors, had conflicts, failed before, or closed the gate, or a turn ends.
+    /// destructors, had conflicts, failed before, or closed the gate, or a turn ends. Always set
+    /// without free light fences.
     needs_cleanup: bool,
+    /// Whether light fences are free (`corebeat_sync::asymmetric`).
+    has_free_fences: bool,
     /// Depth of nested `or_else`.
     branches: u32,
-    reads: Reads,
-    writes: Vec<Write>,
     epoch: u64,
     slot: &'static Slot,
     /// This thread in the clock.
@@ -123,17 +169,27 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     fn new() -> Descriptor {
         let slot = Slots::acquire();
+        // The models contain the fence in both cases.
+        let has_free_fences = cfg!(loom) || asymmetric::is_free();
         Descriptor {
-            time: 0,
-            owner: owner(slot),
+            front: Front {
+                time: 0,
+                owner: owner(slot),
+                #[cfg(not(loom))]
+                locks: (&raw const TABLE).cast(),
+                #[cfg(loom)]
+                locks: std::ptr::null(),
+                writes: Log::new(),
+                reads: Reads::new(),
+            },
             mode: Mode::Full,
+            logs_mode: None,
             fate: Fate::Open,
             is_irrevocable: false,
             may_extend: true,
-            needs_cleanup: false,
+            needs_cleanup: !has_free_fences,
+            has_free_fences,
             branches: 0,
-            reads: Reads::default(),
-            writes: Vec::new(),
             epoch: slot.epoch(),
             slot,
             writer: Writer::new(slot.number()),
@@ -150,6 +206,11 @@ impl Descriptor {
         }
     }
 
+    #[cfg(not(loom))]
+    pub(crate) fn front(&mut self) -> *mut Front {
+        &raw mut self.front
+    }
+
     /// The public state of the thread.
     pub(crate) fn slot(&self) -> &'static Slot {
         self.slot
@@ -158,7 +219,7 @@ impl Descriptor {
     /// Content of the locks that this thread holds.
     #[cfg(not(loom))]
     pub(crate) fn owner(&self) -> u64 {
-        self.owner
+        self.front.owner
     }
 
     /// Version of the last commit.

@@ -227,6 +227,7 @@ mod global;
 #[cfg(all(test, not(loom)))]
 mod history;
 mod lock;
+mod log;
 #[cfg(all(test, loom))]
 mod model;
 mod pause;

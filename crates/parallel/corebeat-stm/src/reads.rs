@@ -2,6 +2,7 @@
 
 use crate::TCell;
 use crate::lock::Lock;
+use crate::log::Log;
 use std::ptr::NonNull;
 
 /// Which reads are logged.
@@ -21,10 +22,14 @@ pub(crate) enum Logging {
 /// ```text
 ///   | a | b | c       | d, LAST | e |       a, b, all from c to d, e
 /// ```
-#[derive(Default)]
+#[repr(C)]
 pub(crate) struct Reads {
+    /// Closed with [`Logging::Rows`].
+    locks: Log<NonNull<Lock>>,
+    /// With [`Logging::None`] each read overwrites the entry of the previous one, so that no branch
+    /// is necessary.
+    step_bytes: usize,
     logging: Logging,
-    locks: Vec<NonNull<Lock>>,
     /// The lock that would continue the current row.
     next: Option<NonNull<Lock>>,
 }
@@ -39,27 +44,44 @@ fn is_last(lock: &NonNull<Lock>) -> bool {
 }
 
 impl Reads {
+    /// An empty log without memory.
+    pub(crate) const CLOSED: Reads =
+        Reads { locks: Log::CLOSED, step_bytes: 0, logging: Logging::None, next: None };
+
+    /// Creates an empty log, with [`Logging::None`].
+    pub(crate) fn new() -> Reads {
+        let mut reads = Reads { locks: Log::new(), ..Reads::CLOSED };
+        reads.set_logging(Logging::None);
+        reads
+    }
+
     /// Sets which reads are logged from here on. Entries stay in the log, so `Rows` requires an
     /// empty log.
-    #[inline(always)]
     pub(crate) fn set_logging(&mut self, logging: Logging) {
         self.logging = logging;
-        if logging == Logging::Rows {
-            self.next = None;
+        self.step_bytes = if logging == Logging::None { 0 } else { size_of::<NonNull<Lock>>() };
+        self.next = None;
+        self.locks.set_open(logging != Logging::Rows);
+        if logging == Logging::None && !self.locks.has_room() {
+            self.locks.reserve();
         }
     }
 
     /// Logs a read if the log has capacity for it, and does not have rows without `LOGS_ROWS`.
-    /// Returns whether the read is logged as required.
+    /// Returns whether the read is logged as required. The inlined code of each read therefore
+    /// contains no call of the allocator.
     #[inline(always)]
     pub(crate) fn try_push<const LOGS_ROWS: bool>(&mut self, lock: &Lock) -> bool {
-        match self.logging {
-            Logging::None => {}
-            Logging::All => return push_within_capacity(&mut self.locks, lock.into()),
-            Logging::Rows if LOGS_ROWS => self.push_to_row(lock.into()),
-            Logging::Rows => return false,
+        if self.locks.has_room() {
+            // SAFETY: as checked.
+            unsafe { self.locks.put(lock.into(), self.step_bytes) };
+            return true;
         }
-        true
+        let is_row = LOGS_ROWS && self.logging == Logging::Rows;
+        if is_row {
+            self.push_to_row(lock.into());
+        }
+        is_row
     }
 
     /// Logs a read.
@@ -88,9 +110,10 @@ impl Reads {
     }
 
     pub(crate) fn retain(&mut self, keeps: impl FnMut(&NonNull<Lock>) -> bool) {
-        self.locks.retain(keeps);
+        self.locks.edit(|locks| locks.retain(keeps));
     }
 
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.locks.clear();
     }
@@ -121,8 +144,9 @@ impl Reads {
         let last = next.as_ptr().wrapping_byte_sub(STEP_BYTES);
         if self.locks.last().is_some_and(|first| first.as_ptr() != last) {
             // The address is aligned, so the bit is free.
-            let last = last.map_addr(|addr| addr | LAST);
-            self.locks.extend(NonNull::new(last));
+            if let Some(last) = NonNull::new(last.map_addr(|addr| addr | LAST)) {
+                self.locks.push(last);
+            }
         }
     }
 
@@ -174,32 +198,6 @@ fn row_of(first: NonNull<Lock>, last: NonNull<Lock>) -> (NonNull<Lock>, u32) {
     (first, (bytes / STEP_BYTES) as u32 + 1)
 }
 
-/// Pushes an item if the list has capacity for it. Returns whether the list had capacity. The
-/// inlined code of each read therefore contains no call of the allocator.
-#[inline(always)]
-fn push_within_capacity<T>(list: &mut Vec<T>, item: T) -> bool {
-    let has_room = list.len() < list.capacity();
-    if has_room {
-        // SAFETY: the list has capacity for one more item.
-        unsafe { push_unchecked(list, item) };
-    }
-    has_room
-}
-
-/// Pushes an item without a check.
-///
-/// # Safety
-///
-/// The list has capacity for one more item.
-#[inline(always)]
-pub(crate) unsafe fn push_unchecked<T>(list: &mut Vec<T>, item: T) {
-    // SAFETY: the caller guarantees the capacity, and the item is initialized.
-    unsafe {
-        list.as_mut_ptr().add(list.len()).write(item);
-        list.set_len(list.len() + 1);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -212,7 +210,7 @@ mod tests {
             steps in prop::collection::vec((0..40usize, 1..6usize), 0..20)
         ) {
             let cells: Vec<TCell<u64>> = (0..50).map(TCell::new).collect();
-            let mut reads = Reads::default();
+            let mut reads = Reads::new();
             // A row that is never recorded leaves no entry.
             reads.set_logging(Logging::Rows);
             reads.push(cells[0].parts().0);

@@ -63,6 +63,12 @@ impl Slot {
         self.owned.epoch.enter(epoch);
     }
 
+    /// Begins it without a branch, as [`Presence::enter_free`] does.
+    #[inline(always)]
+    pub(crate) fn begin_free(&self, epoch: u64) {
+        self.owned.epoch.enter_free(epoch);
+    }
+
     /// Ends that epoch.
     #[inline(always)]
     pub(crate) fn end(&self, epoch: u64) {

@@ -17,7 +17,8 @@
 //! This module does not check the order of calls: see the safety section of each function.
 
 use crate::counter::Cause;
-use crate::descriptor::{Abort, Current, Descriptor, Mode};
+pub use crate::descriptor::Front;
+use crate::descriptor::{Abort, Current, CurrentPlace, Descriptor, Mode};
 use crate::global::GLOBAL;
 use crate::lock::{Lock, VERSION_MAX};
 use crate::pause::pause;
@@ -31,11 +32,32 @@ const LOCKS: usize = if cfg!(miri) { 8 } else { 1 << 20 };
 const STRIPE_BITS: u32 = 5;
 
 /// All zero: unused pages of the table take no memory.
-static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
+pub(crate) static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
 
 #[inline(always)]
 fn lock_of(word: *const usize) -> &'static Lock {
     &TABLE[(word.addr() >> STRIPE_BITS) % LOCKS]
+}
+
+/// Never written.
+struct Closed(Front);
+
+// SAFETY: no thread changes it.
+unsafe impl Sync for Closed {}
+
+static CLOSED: Closed = Closed(Front::closed());
+
+/// Returns the front of a thread without an open transaction. Code that uses a [`Front`] finds that
+/// it must call a function.
+pub const fn closed() -> *const Front {
+    &raw const CLOSED.0
+}
+
+/// Wakes all threads that wait in [`retry`](crate::Tx::retry). Those whose cells are unchanged
+/// wait again.
+#[cold]
+pub fn wake_all() {
+    GLOBAL.waiters.wake_some(u64::MAX);
 }
 
 /// Writes to each page of the locks, so that no later transaction waits for the system to supply
@@ -74,12 +96,14 @@ pub fn time() -> u64 {
 pub struct Words {
     /// Set while a transaction is open.
     descriptor: Option<NonNull<Descriptor>>,
+    /// Set since the first transaction.
+    current: Option<CurrentPlace>,
 }
 
 impl Words {
     /// Creates a state without an open transaction.
     pub const fn new() -> Words {
-        Words { descriptor: None }
+        Words { descriptor: None, current: None }
     }
 
     /// Returns whether a transaction is open.
@@ -88,16 +112,37 @@ impl Words {
         self.descriptor.is_some()
     }
 
-    /// Begins a transaction; with `only_reads` as a [`snapshot`](crate::snapshot).
+    /// Begins a transaction; with `only_reads` as a [`snapshot`](crate::snapshot). Until the
+    /// transaction ends, code of other languages may use the result as [`try_load`](Words::try_load)
+    /// and [`try_store`](Words::try_store) do, under the same conditions.
     ///
     /// # Panics
     ///
     /// If the thread is in a transaction.
     #[inline(always)]
-    pub fn begin(&mut self, only_reads: bool) {
+    pub fn begin(&mut self, only_reads: bool) -> *const Front {
         let mut current = Current::take();
+        self.current = Some(CurrentPlace::own());
         current.get().start(if only_reads { Mode::Snapshot } else { Mode::Full });
-        self.descriptor = Some(current.into_raw());
+        let mut descriptor = current.into_raw();
+        self.descriptor = Some(descriptor);
+        // SAFETY: as in `get`.
+        unsafe { descriptor.as_mut() }.front()
+    }
+
+    /// Begins a full transaction as [`begin`](Words::begin) does, if no slow path is needed. The
+    /// first transaction of this state needs it.
+    ///
+    /// # Safety
+    ///
+    /// The earlier transactions of this state were of this thread.
+    #[inline(always)]
+    pub unsafe fn try_begin(&mut self) -> Option<*const Front> {
+        // SAFETY: guaranteed by the caller.
+        let mut descriptor = unsafe { self.current?.start_plain()? };
+        self.descriptor = Some(descriptor);
+        // SAFETY: as in `get`.
+        Some(unsafe { descriptor.as_mut() }.front())
     }
 
     /// # Safety
@@ -341,6 +386,24 @@ impl Words {
     pub unsafe fn commit(&mut self) -> bool {
         // SAFETY: the caller guarantees it.
         unsafe { self.commit_with::<false>() }
+    }
+
+    /// Commits as [`commit`](Words::commit) does, if no slow path is needed; otherwise the
+    /// transaction stays open. Returns whether [`wake_all`] must follow.
+    ///
+    /// # Safety
+    ///
+    /// As for [`commit`](Words::commit).
+    #[inline(always)]
+    pub unsafe fn try_commit(&mut self) -> Option<bool> {
+        let current = self.current?;
+        // SAFETY: the caller guarantees it.
+        let descriptor = unsafe { self.get() };
+        let has_waiters = descriptor.commit_plain()?;
+        // SAFETY: the transaction has begun in this thread, and is over.
+        unsafe { current.put_back(descriptor.into()) };
+        self.descriptor = None;
+        Some(has_waiters)
     }
 
     /// # Safety

@@ -17,12 +17,15 @@ const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
 /// fail another one.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs attempts until one commits.
+/// Runs attempts until one commits. Uses the functions without slow paths where they suffice.
 fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Result<(), Abort>) {
-    words.begin(only_reads);
+    // SAFETY: each of these tests uses an object in one thread.
+    if only_reads || unsafe { words.try_begin() }.is_none() {
+        words.begin(only_reads);
+    }
     loop {
         // SAFETY: a transaction of this thread is open; nothing was freed.
-        if f(words).is_ok() && unsafe { words.commit() } {
+        if f(words).is_ok() && unsafe { words.try_commit().is_some() || words.commit() } {
             return;
         }
         // SAFETY: as above; the words outlive the transaction.
@@ -32,12 +35,17 @@ fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Res
 
 fn load(words: &mut Words, word: &AtomicUsize) -> Result<usize, Abort> {
     // SAFETY: the word outlives the transaction; other threads write it in transactions.
-    unsafe { words.load(word.as_ptr()) }
+    unsafe { words.try_load(word.as_ptr()).map_or_else(|| words.load(word.as_ptr()), Ok) }
 }
 
 fn store(words: &mut Words, word: &AtomicUsize, value: usize, mask: usize) -> Result<(), Abort> {
     // SAFETY: as above.
-    unsafe { words.store(word.as_ptr(), value, mask) }
+    unsafe {
+        if words.try_store(word.as_ptr(), value, mask) {
+            return Ok(());
+        }
+        words.store(word.as_ptr(), value, mask)
+    }
 }
 
 /// A thread that commits alone may give a word the same version several times, but none that any

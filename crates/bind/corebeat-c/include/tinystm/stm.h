@@ -12,8 +12,8 @@
  *     stm_store(&to, stm_load(&to) + 1);
  *     stm_commit();
  *
- * Link with -lcorebeat; calls are faster with static linking (libcorebeat.a). Differences from
- * TinySTM:
+ * Link with -lcorebeat; calls are faster with static linking (libcorebeat.a). With optimization, the
+ * compiler inlines loads and stores (stm_inline.h). Differences from TinySTM:
  *
  * - Writes are visible in memory immediately, as in TinySTM's WRITE_THROUGH design: code outside
  *   transactions may read them before the commit.
@@ -184,6 +184,8 @@ int stm_register(void (*on_thread_init)(void *arg), void (*on_thread_exit)(void 
 
 /* The library reserves 512 bytes for a sigjmp_buf. */
 typedef char corebeat_stm_env_fits[sizeof(sigjmp_buf) <= 512 ? 1 : -1];
+
+#include "stm_inline.h"
 
 #ifdef __cplusplus
 }

@@ -50,6 +50,55 @@ void stm_store_bytes(volatile uint8_t *addr, uint8_t *buf, size_t size);
 /* Sets `count` bytes to the same value. */
 void stm_set_bytes(volatile uint8_t *addr, uint8_t byte, size_t count);
 
+#ifdef COREBEAT_STM_INLINES
+/* The same without calls, for data within a word: see stm_inline.h. */
+#define COREBEAT_STM_PART(name, type, pointer) \
+	type corebeat_stm_load_##name(pointer addr) __asm__("stm_load_" #name); \
+	void corebeat_stm_store_##name(pointer addr, type value) __asm__("stm_store_" #name); \
+	COREBEAT_STM_INLINE type stm_load_##name(pointer addr) \
+	{ \
+		uintptr_t offset = (uintptr_t)addr & 7; \
+		stm_word_t word; \
+		type value; \
+		if (!COREBEAT_STM_LIKELY( \
+			    offset + sizeof(type) <= 8 && \
+			    corebeat_stm_try_load((corebeat_stm_word *)((uintptr_t)addr - offset), \
+						  &word))) \
+			return corebeat_stm_load_##name(addr); \
+		word >>= offset * 8; \
+		__builtin_memcpy(&value, &word, sizeof(type)); \
+		return value; \
+	} \
+	COREBEAT_STM_INLINE void stm_store_##name(pointer addr, type value) \
+	{ \
+		uintptr_t offset = (uintptr_t)addr & 7; \
+		stm_word_t word = 0, mask = ~(stm_word_t)0 >> (64 - 8 * sizeof(type)); \
+		__builtin_memcpy(&word, &value, sizeof(type)); \
+		if (!COREBEAT_STM_LIKELY( \
+			    offset + sizeof(type) <= 8 && \
+			    corebeat_stm_try_store((corebeat_stm_word *)((uintptr_t)addr - offset), \
+						   word << offset * 8, mask << offset * 8))) \
+			corebeat_stm_store_##name(addr, value); \
+	}
+
+COREBEAT_STM_PART(u8, uint8_t, volatile uint8_t *)
+COREBEAT_STM_PART(u16, uint16_t, volatile uint16_t *)
+COREBEAT_STM_PART(u32, uint32_t, volatile uint32_t *)
+COREBEAT_STM_PART(u64, uint64_t, volatile uint64_t *)
+COREBEAT_STM_PART(char, char, volatile char *)
+COREBEAT_STM_PART(uchar, unsigned char, volatile unsigned char *)
+COREBEAT_STM_PART(short, short, volatile short *)
+COREBEAT_STM_PART(ushort, unsigned short, volatile unsigned short *)
+COREBEAT_STM_PART(int, int, volatile int *)
+COREBEAT_STM_PART(uint, unsigned int, volatile unsigned int *)
+COREBEAT_STM_PART(long, long, volatile long *)
+COREBEAT_STM_PART(ulong, unsigned long, volatile unsigned long *)
+COREBEAT_STM_PART(float, float, volatile float *)
+COREBEAT_STM_PART(double, double, volatile double *)
+COREBEAT_STM_PART(ptr, void *, volatile void **)
+#undef COREBEAT_STM_PART
+#endif
+
 #ifdef __cplusplus
 }
 #endif

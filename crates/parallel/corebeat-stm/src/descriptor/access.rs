@@ -6,7 +6,6 @@ use crate::fault::{Fault, is_planted};
 use crate::global::GLOBAL;
 use crate::lock::{Lock, VERSION_MAX, holder};
 use crate::place::Place;
-use crate::reads::push_unchecked;
 use corebeat_reclaim::Retired;
 use std::ptr::NonNull;
 
@@ -36,10 +35,10 @@ impl Descriptor {
     ) -> Option<*mut ()> {
         let observed = lock.load();
         let value = place.load();
-        let is_read = if observed <= self.time {
-            lock.is_unchanged(observed) && self.reads.try_push::<LOGS_ROWS>(lock)
+        let is_read = if observed <= self.front.time {
+            lock.is_unchanged(observed) && self.front.reads.try_push::<LOGS_ROWS>(lock)
         } else {
-            observed == self.owner
+            observed == self.front.owner
         };
         is_read.then_some(value)
     }
@@ -49,15 +48,15 @@ impl Descriptor {
         loop {
             let observed = lock.load();
             let value = place.load();
-            if observed == self.owner || observed > VERSION_MAX && is_planted(Fault::Held) {
+            if observed == self.front.owner || observed > VERSION_MAX && is_planted(Fault::Held) {
                 return Ok(value);
             }
             if observed > VERSION_MAX {
                 self.resolve_conflict(lock, observed, Cause::ReadConflict)?;
-            } else if observed > self.time && !is_planted(Fault::Time) {
+            } else if observed > self.front.time && !is_planted(Fault::Time) {
                 self.extend(lock, observed)?;
             } else if lock.is_unchanged(observed) {
-                self.reads.push(lock);
+                self.front.reads.push(lock);
                 return Ok(value);
             }
         }
@@ -91,33 +90,33 @@ impl Descriptor {
         lock: &Lock,
         place: &Place,
     ) -> Option<*mut ()> {
-        if self.writes.len() == self.writes.capacity() {
+        // Without room also in all modes except `Full` (`set_logs`).
+        if !self.front.writes.has_room() {
             return None;
         }
         let observed = lock.load();
-        let lock = if observed <= self.time {
-            if self.mode != Mode::Full || !lock.try_acquire(observed, self.owner) {
+        let lock = if observed <= self.front.time {
+            if !lock.try_acquire(observed, self.front.owner) {
                 return None;
             }
             Some(lock.into())
         } else {
-            if !ALWAYS_LOGS || observed != self.owner {
+            if !ALWAYS_LOGS || observed != self.front.owner {
                 return None;
             }
             None
         };
         let old = place.load_owned();
-        // SAFETY: the list has room, as checked above.
-        unsafe {
-            push_unchecked(&mut self.writes, Write { place: place.into(), old, drop: None, lock })
-        };
+        let write = Write { place: place.into(), old, drop: None, lock };
+        // SAFETY: the log has room, as checked above.
+        unsafe { self.front.writes.put(write, size_of::<Write>()) };
         Some(old)
     }
 
     #[inline(always)]
     fn log_write(&mut self, lock: Option<&Lock>, place: &Place) -> *mut () {
         let old = place.load_owned();
-        self.writes.push(Write {
+        self.front.writes.push(Write {
             place: place.into(),
             old,
             drop: None,
@@ -136,7 +135,7 @@ impl Descriptor {
     ) -> Result<*mut (), Abort> {
         loop {
             let observed = lock.load();
-            if observed == self.owner {
+            if observed == self.front.owner {
                 if always_log || self.branches > 0 {
                     return Ok(self.log_write(None, place));
                 }
@@ -147,7 +146,7 @@ impl Descriptor {
             }
             if observed > VERSION_MAX {
                 self.resolve_conflict(lock, observed, Cause::WriteConflict)?;
-            } else if observed > self.time {
+            } else if observed > self.front.time {
                 self.extend(lock, observed)?;
             } else {
                 if self.mode == Mode::Exclusive {
@@ -155,7 +154,7 @@ impl Descriptor {
                     // future. Its own version must be higher.
                     GLOBAL.clock.advance_to(observed);
                 }
-                if lock.try_acquire(observed, self.owner) {
+                if lock.try_acquire(observed, self.front.owner) {
                     return Ok(self.log_write(Some(lock), place));
                 }
             }
@@ -173,7 +172,7 @@ impl Descriptor {
         place.store(value);
         if drop.is_some() {
             // Each write of a value with a destructor has its own log entry.
-            if let Some(write) = self.writes.last_mut() {
+            if let Some(write) = self.front.writes.last_mut() {
                 write.drop = drop;
             }
             self.needs_cleanup = true;
@@ -198,7 +197,7 @@ impl Descriptor {
             self.blame_changed();
             return Err(self.fail(Cause::Extension));
         }
-        self.time = time;
+        self.front.time = time;
         Ok(())
     }
 
@@ -207,8 +206,9 @@ impl Descriptor {
     #[cfg(not(loom))]
     pub(crate) fn limit(&mut self, may_extend: bool, version_max: u64) {
         if !self.is_irrevocable {
+            self.needs_cleanup = true;
             self.may_extend = may_extend;
-            self.time = self.time.min(version_max);
+            self.front.time = self.front.time.min(version_max);
         }
     }
 
@@ -218,19 +218,19 @@ impl Descriptor {
         if is_planted(Fault::Validation) {
             return true;
         }
-        self.reads.to_check().iter().all(|lock| {
+        self.front.reads.to_check().iter().all(|lock| {
             // SAFETY: the locks of values that were read stay valid until the end of the attempt.
             let observed = unsafe { lock.as_ref() }.load();
-            observed <= self.time || observed == self.owner
+            observed <= self.front.time || observed == self.front.owner
         })
     }
 
     /// For traces: records which value has changed.
     #[cold]
     pub(super) fn blame_changed(&mut self) {
-        let (time, owner) = (self.time, self.owner);
+        let (time, owner) = (self.front.time, self.front.owner);
         // SAFETY: as in `is_valid`.
-        let locks = self.reads.to_check().iter().map(|lock| unsafe { lock.as_ref() });
+        let locks = self.front.reads.to_check().iter().map(|lock| unsafe { lock.as_ref() });
         let changed = locks
             .map(|lock| (lock, lock.load()))
             .find(|(_, observed)| *observed > time && *observed != owner);
@@ -243,7 +243,7 @@ impl Descriptor {
     /// `end_branch`; `None` if the attempt cannot continue.
     pub(crate) fn branch(&mut self) -> Option<usize> {
         self.branches += 1;
-        (self.fate == Fate::Open).then_some(self.writes.len())
+        (self.fate == Fate::Open).then_some(self.front.writes.len())
     }
 
     /// Ends the first part of an `or_else`. Returns whether to try the second part: then all values
@@ -258,7 +258,7 @@ impl Descriptor {
 
     /// Undoes the writes since `mark`.
     pub(super) fn undo(&mut self, mark: usize) {
-        for write in self.writes[mark..].iter_mut().rev() {
+        for write in self.front.writes[mark..].iter_mut().rev() {
             // SAFETY: places that were written stay valid until the end of the attempt.
             let place = unsafe { write.place.as_ref() };
             if let Some(drop) = write.drop.take() {
@@ -273,6 +273,7 @@ impl Descriptor {
 
     /// Marks the attempt as failed, for the first cause that is reported.
     pub(crate) fn fail(&mut self, cause: Cause) -> Abort {
+        self.needs_cleanup = true;
         if !matches!(self.fate, Fate::Failed(_)) {
             self.fate = Fate::Failed(cause);
         }
@@ -281,6 +282,7 @@ impl Descriptor {
 
     pub(crate) fn retry(&mut self) -> Abort {
         assert!(!self.is_irrevocable, "an irrevocable transaction cannot retry");
+        self.needs_cleanup = true;
         if self.fate == Fate::Open {
             self.fate = Fate::Retry;
         }

@@ -39,34 +39,57 @@ impl Descriptor {
     pub(crate) fn start(&mut self, mode: Mode) {
         self.mode = mode;
         self.begin();
-        if mode == Mode::Snapshot && self.version > self.time {
+        if mode == Mode::Snapshot && self.version > self.front.time {
             // The thread's own last commit has a version from the future, which would fail the
             // snapshot.
             GLOBAL.clock.advance_to(self.version);
-            self.time = self.newest();
+            self.front.time = self.newest();
         }
     }
 
     #[inline(always)]
     fn begin(&mut self) {
-        self.reads.set_logging(if self.mode == Mode::Full { Logging::All } else { Logging::None });
+        if self.logs_mode != Some(self.mode) {
+            self.set_logs();
+        }
         if trace::is_on() {
             self.record_start();
         }
         self.epoch += 1;
-        self.slot.begin(self.epoch);
+        if self.needs_cleanup {
+            self.slot.begin(self.epoch);
+        } else {
+            self.slot.begin_free(self.epoch);
+        }
+        self.front.time = if self.mode == Mode::Exclusive { VERSION_MAX } else { self.newest() };
+    }
+
+    /// Prepares the descriptor for another attempt, after one that has failed.
+    fn reset(&mut self) {
         self.fate = Fate::Open;
         self.branches = 0;
         self.may_extend = true;
-        self.time = if self.mode == Mode::Exclusive { VERSION_MAX } else { self.newest() };
+    }
+
+    /// Opens the logs as the mode requires.
+    #[cold]
+    fn set_logs(&mut self) {
+        self.logs_mode = Some(self.mode);
+        let is_full = self.mode == Mode::Full;
+        self.front.reads.set_logging(if is_full { Logging::All } else { Logging::None });
+        // In other modes, writes take the slow path.
+        self.front.writes.set_open(is_full);
     }
 
     /// Returns the newest version that an attempt may read which begins now.
     #[inline(always)]
     pub(super) fn newest(&self) -> u64 {
         let now = GLOBAL.clock.now();
-        // Part 2 of the proof in `clock`.
-        if now.is_sole(self.writer) { self.version.max(now.time()) } else { now.time() }
+        match now.time_of_sole(self.writer) {
+            // Part 2 of the proof in `clock`.
+            Some(time) => self.version.max(time),
+            None => now.time(),
+        }
     }
 
     #[inline(always)]
@@ -95,10 +118,12 @@ impl Descriptor {
             }
             self.mode = Mode::Exclusive;
             self.needs_cleanup = true;
-            if !trace::is_on() || !self.recorder.is_full() {
-                self.reads.set_logging(Logging::None);
+            self.set_logs();
+            if trace::is_on() && self.recorder.is_full() {
+                self.front.reads.set_logging(Logging::All);
+                self.logs_mode = None;
             }
-            self.time = VERSION_MAX;
+            self.front.time = VERSION_MAX;
         }
         self.is_irrevocable = true;
         Ok(())
@@ -112,8 +137,8 @@ impl Descriptor {
     pub(crate) fn commit<const ADVANCES: bool>(&mut self) -> bool {
         // Without writes: the values that were read existed together at one moment not before the
         // begin.
-        let is_committed =
-            self.fate == Fate::Open && (self.writes.is_empty() || self.commit_writes::<ADVANCES>());
+        let is_committed = self.fate == Fate::Open
+            && (self.front.writes.is_empty() || self.commit_writes::<ADVANCES>());
         if is_committed {
             self.finish();
         }
@@ -152,14 +177,14 @@ impl Descriptor {
             GLOBAL.clock.advance_to(self.version);
         }
         self.release_locks();
-        wake(|| filter_bits(&self.writes));
+        wake(|| filter_bits(&self.front.writes));
         true
     }
 
     /// Releases the locks of this attempt with its version.
     #[inline(always)]
     fn release_locks(&self) {
-        for write in &self.writes {
+        for write in self.front.writes.iter() {
             if let Some(lock) = write.lock {
                 // SAFETY: as in `undo`.
                 unsafe { lock.as_ref() }.release(self.version);
@@ -167,29 +192,78 @@ impl Descriptor {
         }
     }
 
+    /// Whether `start_plain` and `commit_plain` suffice: nothing unusual has happened to this
+    /// transaction, and no trace is recorded.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        !self.needs_cleanup && !trace::is_on()
+    }
+
+    /// Begins a full transaction as `start` does, or returns `false`. Calls no function.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn start_plain(&mut self) -> bool {
+        let is_plain = self.is_plain() && self.logs_mode == Some(Mode::Full);
+        if is_plain {
+            self.mode = Mode::Full;
+            self.epoch += 1;
+            self.slot.begin_free(self.epoch);
+            self.front.time = self.newest();
+        }
+        is_plain
+    }
+
+    /// Commits as `commit` does, if the reads need no validation, or returns `None`. Returns
+    /// whether `wake_all` must follow, at any time. Calls no function.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn commit_plain(&mut self) -> Option<bool> {
+        if !self.is_plain() {
+            return None;
+        }
+        let mut has_waiters = false;
+        if !self.front.writes.is_empty() {
+            // As in `commit_writes`, for the sole writer.
+            let time = GLOBAL.clock.now().time_of_sole(self.writer)?;
+            if self.slot.is_doomed(self.epoch) {
+                return None;
+            }
+            self.version = time + u64::from(!is_planted(Fault::Version));
+            self.release_locks();
+            has_waiters = GLOBAL.waiters.has_any();
+        }
+        self.front.reads.clear();
+        self.front.writes.clear();
+        self.end();
+        Some(has_waiters)
+    }
+
     #[inline(always)]
     fn finish(&mut self) {
         if trace::is_on() {
             self.record_commit();
         }
-        self.reads.clear();
+        self.front.reads.clear();
         if self.needs_cleanup {
             self.finish_slow();
         } else {
-            self.writes.clear();
+            self.front.writes.clear();
             self.end();
         }
     }
 
     #[cold]
     fn finish_slow(&mut self) {
-        for write in self.writes.drain(..) {
+        for write in self.front.writes.iter() {
             if let Some(drop) = write.drop {
                 // SAFETY: the commit has replaced the value, and `drop` belongs to it.
                 self.retired.push(unsafe { Retired::new(write.old, drop, ()) });
             }
         }
+        self.front.writes.clear();
         self.open_gate();
+        self.may_extend = true;
         self.failed = 0;
         self.reset_standing();
         self.end();
@@ -222,7 +296,7 @@ impl Descriptor {
     /// Undoes the attempt and releases its locks.
     fn roll_back(&mut self, cause: Cause) {
         self.undo(0);
-        if !self.writes.is_empty() {
+        if !self.front.writes.is_empty() {
             // As a commit of the old values: a transaction that has read an uncommitted value must
             // find the lock changed.
             self.version = GLOBAL.clock.now().time() + 1;
@@ -234,8 +308,8 @@ impl Descriptor {
             self.release_locks();
         }
         if trace::is_on() && self.recorder.is_current() {
-            let accesses = self.reads.count()
-                + self.writes.iter().filter(|write| write.lock.is_some()).count();
+            let accesses = self.front.reads.count()
+                + self.front.writes.iter().filter(|write| write.lock.is_some()).count();
             if self.recorder.is_full() {
                 self.record_accesses();
             }
@@ -267,14 +341,15 @@ impl Descriptor {
             "an irrevocable transaction was aborted: its closure returned an `Abort` of another one"
         );
         let cause = self.cause();
+        self.reset();
         self.slot.count_abort(cause);
         if cause == Cause::Retry && self.mode == Mode::Full {
             return self.begin_wait();
         }
         self.add_karma();
         self.roll_back(cause);
-        self.reads.clear();
-        self.writes.clear();
+        self.front.reads.clear();
+        self.front.writes.clear();
         self.end();
         self.pause(cause);
         self.begin();
@@ -321,27 +396,27 @@ impl Descriptor {
         // Locks that this attempt holds get a known version; the versions of the other locks are
         // not newer than `time`.
         let is_unchanged = self.is_valid();
-        let owner = self.owner;
-        self.reads.retain(|lock| {
+        let owner = self.front.owner;
+        self.front.reads.retain(|lock| {
             // SAFETY: as in `is_valid`.
             unsafe { lock.as_ref() }.load() != owner
         });
         self.roll_back(Cause::Retry);
-        let own: Vec<_> = self.writes.iter().filter_map(|write| write.lock).collect();
+        let own: Vec<_> = self.front.writes.iter().filter_map(|write| write.lock).collect();
         // SAFETY: as in `is_valid`.
         let load = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.load();
         // SAFETY: as in `is_valid`.
         let bit = |lock: &NonNull<Lock>| unsafe { lock.as_ref() }.filter_bit();
         let bits =
-            self.reads.to_check().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
+            self.front.reads.to_check().iter().chain(&own).map(bit).fold(0, |bits, bit| bits | bit);
         let is_late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
         let waits = is_unchanged && bits != 0 && !is_late;
         let waiting = waits.then(|| GLOBAL.waiters.add(bits)).filter(|_| {
-            self.reads.to_check().iter().all(|lock| load(lock) <= self.time)
+            self.front.reads.to_check().iter().all(|lock| load(lock) <= self.front.time)
                 && own.iter().all(|lock| load(lock) == self.version)
         });
-        self.reads.clear();
-        self.writes.clear();
+        self.front.reads.clear();
+        self.front.writes.clear();
         self.failed = 0;
         self.end();
         assert!(
@@ -364,6 +439,7 @@ impl Descriptor {
     pub(crate) fn abandon(&mut self, cause: Cause) {
         self.deadline = None;
         self.failed = 0;
+        self.reset();
         self.reset_standing();
         if self.epoch.is_multiple_of(2) {
             // The attempt is over already.
@@ -371,8 +447,8 @@ impl Descriptor {
         }
         self.slot.count_abort(cause);
         self.roll_back(cause);
-        self.reads.clear();
-        self.writes.clear();
+        self.front.reads.clear();
+        self.front.writes.clear();
         self.open_gate();
         self.end();
     }
@@ -381,7 +457,8 @@ impl Descriptor {
     fn record_start(&mut self) {
         self.recorder.start(self.slot, self.site);
         if self.mode != Mode::Full && self.recorder.is_full() {
-            self.reads.set_logging(Logging::Rows);
+            self.front.reads.set_logging(Logging::Rows);
+            self.logs_mode = None;
         }
     }
 
@@ -399,22 +476,22 @@ impl Descriptor {
 
     #[inline(always)]
     fn record_accesses(&mut self) {
-        if !self.reads.is_empty() {
+        if !self.front.reads.is_empty() {
             self.record_reads();
         }
-        if !self.writes.is_empty() {
+        if !self.front.writes.is_empty() {
             self.record_writes();
         }
     }
 
     #[inline(never)]
     fn record_reads(&mut self) {
-        trace::record_reads(&mut self.reads);
+        trace::record_reads(&mut self.front.reads);
     }
 
     #[inline(never)]
     fn record_writes(&self) {
-        trace::record_writes(&self.writes, |write| write.lock);
+        trace::record_writes(&self.front.writes, |write| write.lock);
     }
 }
 

@@ -84,7 +84,7 @@ impl Descriptor {
 
     /// Number of cells that were written, and read with validation. Tracing does not change it.
     pub(super) fn opened_count(&self) -> u64 {
-        (self.reads.count_to_check() + self.writes.len()) as u64
+        (self.front.reads.count_to_check() + self.front.writes.len()) as u64
     }
 
     pub(super) fn add_karma(&mut self) {

@@ -61,6 +61,50 @@ fn forbid_waiting() {
     );
 }
 
+/// The variable of a thread that contains its descriptor. It exists as long as the thread. Its use
+/// costs no call, as that of a thread-local variable in a library does.
+#[cfg(not(loom))]
+#[derive(Clone, Copy)]
+pub(crate) struct Place(NonNull<Cell<*mut Descriptor>>);
+
+#[cfg(not(loom))]
+impl Place {
+    /// That of this thread.
+    pub(crate) fn own() -> Place {
+        Place(CURRENT.with(|current| NonNull::from(current)))
+    }
+
+    /// Begins a full transaction in the descriptor, if it is not in use and no slow path is needed.
+    ///
+    /// # Safety
+    ///
+    /// It is that of this thread.
+    #[inline(always)]
+    pub(crate) unsafe fn start_plain(self) -> Option<NonNull<Descriptor>> {
+        // SAFETY: guaranteed by the caller; only this thread accesses the variable.
+        let current = unsafe { self.0.as_ref() };
+        let descriptor = NonNull::new(current.get()).filter(|it| it.as_ptr() != BUSY)?;
+        // SAFETY: it lives as long as the thread, and is not in use.
+        if !unsafe { &mut *descriptor.as_ptr() }.start_plain() {
+            return None;
+        }
+        current.set(BUSY);
+        Some(descriptor)
+    }
+
+    /// Returns the descriptor to the thread.
+    ///
+    /// # Safety
+    ///
+    /// It is that of this thread, and the descriptor, which `start_plain` or `into_raw` returned,
+    /// is not used after this.
+    #[inline(always)]
+    pub(crate) unsafe fn put_back(self, descriptor: NonNull<Descriptor>) {
+        // SAFETY: guaranteed by the caller; only this thread accesses the variable.
+        unsafe { self.0.as_ref() }.set(descriptor.as_ptr());
+    }
+}
+
 /// Exclusive access to the thread's descriptor.
 pub(crate) struct Current(*mut Descriptor);
 
@@ -125,14 +169,16 @@ impl Current {
     /// Returns the descriptor to the thread, and frees values whose grace periods are over.
     #[inline(always)]
     pub(crate) fn finish(mut self) {
-        if std::mem::take(&mut self.get().needs_cleanup) {
+        if self.get().needs_cleanup {
             self.clean_up();
         }
     }
 
     #[cold]
     fn clean_up(mut self) {
-        self.get().end_turn();
+        let descriptor = self.get();
+        descriptor.needs_cleanup = !descriptor.has_free_fences;
+        descriptor.end_turn();
         if self.get().retired.is_full() {
             self.reclaim();
         }
