@@ -1,12 +1,12 @@
 //! The transactions of this thread.
 //!
-//! Each load and store reads this variable. A `thread_local!` in a library is read by a call, before
-//! which the caller must save registers. On x86-64, this module accesses the variable itself, with a
-//! descriptor (Drepper, *ELF Handling For Thread-Local Storage*, 2013, section 5): the call
-//! preserves registers, and the linker replaces it by one instruction in a program that contains
-//! the library. The variable does not need the space that the system reserves for libraries that
-//! are loaded later, so `dlopen` of `libcorebeat.so` always succeeds. There, programs also access
-//! the variable by its name: see `stm.h`.
+//! Each load and store reads this variable. A `thread_local!` in a library is read by a call,
+//! before which the caller must save registers. On x86-64, this module accesses the variable
+//! itself, with a descriptor (Drepper, *ELF Handling For Thread-Local Storage*, 2013, section 5):
+//! the call preserves registers, and the linker replaces it by one instruction in a program that
+//! contains the library. The variable does not need the space that the system reserves for
+//! libraries that are loaded later, so `dlopen` of `libcorebeat.so` always succeeds. There,
+//! programs also access the variable by its name: see `stm.h`.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod implementation {
@@ -27,9 +27,9 @@ mod implementation {
     // SAFETY: only the functions below access it, as thread-local data.
     unsafe impl Sync for ThreadTransaction {}
 
-    /// The code generator places sections of this name in thread-local storage, where this value is
-    /// the initial one of each thread. For the compiler it is a usual variable, so only assembly may
-    /// access it. `thread_local!` exports no symbol.
+    /// The code generator places sections of this name in thread-local storage, where this value
+    /// is the initial one of each thread. For the compiler it is a usual variable, so only assembly
+    /// may access it. `thread_local!` exports no symbol.
     #[unsafe(no_mangle)]
     #[unsafe(link_section = ".tdata.corebeat_stm_self")]
     #[used]

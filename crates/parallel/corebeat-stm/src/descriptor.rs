@@ -1,6 +1,6 @@
 //! The transaction descriptor of a thread. All accesses to locks and cell memory are in this
-//! module, except that `stm_inline.h` of corebeat-c contains `try_read` and `try_acquire` in C, with
-//! the same memory orderings.
+//! module, except that `stm_inline.h` of corebeat-c contains `try_read` and `try_acquire` in C,
+//! with the same memory orderings.
 //!
 //! ```text
 //!      +-------- restart, after a pause --------- roll back: old values, a new version

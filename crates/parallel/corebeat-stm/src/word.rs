@@ -113,8 +113,9 @@ impl Words {
     }
 
     /// Begins a transaction; with `only_reads` as a [`snapshot`](crate::snapshot). Until the
-    /// transaction ends, code of other languages may use the result as [`try_load`](Words::try_load)
-    /// and [`try_store`](Words::try_store) do, under the same conditions.
+    /// transaction ends, code of other languages may use the result as
+    /// [`try_load`](Words::try_load) and [`try_store`](Words::try_store) do, under the same
+    /// conditions.
     ///
     /// # Panics
     ///

@@ -12,8 +12,8 @@
  *     stm_store(&to, stm_load(&to) + 1);
  *     stm_commit();
  *
- * Link with -lcorebeat; calls are faster with static linking (libcorebeat.a). With optimization, the
- * compiler inlines loads and stores (stm_inline.h). Differences from TinySTM:
+ * Link with -lcorebeat; calls are faster with static linking (libcorebeat.a). With optimization,
+ * the compiler inlines loads and stores (stm_inline.h). Differences from TinySTM:
  *
  * - Writes are visible in memory immediately, as in TinySTM's WRITE_THROUGH design: code outside
  *   transactions may read them before the commit.

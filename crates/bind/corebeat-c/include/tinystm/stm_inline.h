@@ -126,7 +126,8 @@ COREBEAT_STM_INLINE void stm_store(volatile stm_word_t *addr, stm_word_t value)
 		corebeat_stm_store(addr, value);
 }
 
-COREBEAT_STM_INLINE void stm_store_tx(struct stm_tx *tx, volatile stm_word_t *addr, stm_word_t value)
+COREBEAT_STM_INLINE void stm_store_tx(struct stm_tx *tx, volatile stm_word_t *addr,
+				      stm_word_t value)
 {
 	(void)tx;
 	stm_store(addr, value);
