@@ -5,8 +5,8 @@
 //! itself, with a descriptor (Drepper, *ELF Handling For Thread-Local Storage*, 2013, section 5):
 //! the call preserves registers, and the linker replaces it by one instruction in a program that
 //! contains the library. The variable does not need the space that the system reserves for
-//! libraries that are loaded later, so `dlopen` of `libcorebeat.so` always succeeds. There,
-//! programs also access the variable by its name: see `stm.h`.
+//! libraries that are loaded later, so `dlopen` of `libcorebeat.so` always succeeds. On
+//! x86-64, the inline code of `stm_inline.h` also reads the variable, by its name.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod implementation {
