@@ -84,8 +84,8 @@ pub struct LinuxMachine {
     start_ns: u64,
     /// Number of samples.
     samples: usize,
-    /// Whether the kernel may not count some of the threads, so that samples are of use.
-    has_sampled: bool,
+    /// Whether some threads may have no row in a table of the kernel, and need samples.
+    needs_samples: bool,
     /// Number of observations.
     observations: usize,
     notes: Vec<String>,
@@ -138,7 +138,7 @@ impl LinuxMachine {
             at_ns: now_ns(),
             start_ns: now_ns(),
             samples: 0,
-            has_sampled: true,
+            needs_samples: true,
             observations: 0,
             notes,
             exhausted_limit: None,
@@ -152,7 +152,7 @@ impl LinuxMachine {
     /// # Errors
     /// [`Error::NoProcess`]; [`Error::Denied`] if `/proc` hides the process.
     pub fn watch(&mut self, pid: i32) -> Result<ProgramId, Error> {
-        self.has_sampled = true;
+        self.needs_samples = true;
         self.watched.begin(pid, false, &mut self.reader)
     }
 
@@ -163,7 +163,7 @@ impl LinuxMachine {
     /// # Errors
     /// Same as [`watch`](Self::watch).
     pub fn watch_launch(&mut self, started: &Started) -> Result<ProgramId, Error> {
-        self.has_sampled = true;
+        self.needs_samples = true;
         let subreaper = rustix::process::child_subreaper().is_ok_and(|s| s.is_some());
         self.watched.begin(started.pid(), subreaper, &mut self.reader)
     }
@@ -315,6 +315,11 @@ impl LinuxMachine {
         }
     }
 
+    /// Adds a line to the [`notes`](Self::notes).
+    pub fn add_note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
     /// Returns requested features that are not available here, and errors so far; one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
@@ -360,7 +365,7 @@ impl LinuxMachine {
             }
             threads.entry(id).or_default().extend(samples);
         }
-        self.has_sampled = self.watched.threads().any(|thread| !thread.is_counted());
+        self.needs_samples = self.watched.threads().any(|thread| !thread.is_counted());
         threads
     }
 
@@ -458,7 +463,7 @@ impl Machine for LinuxMachine {
     fn sample(&mut self) {
         self.sensors.host.sample(&mut self.reader.buffer);
         self.sensors.sample_spin(&self.watched);
-        if !self.has_sampled {
+        if !self.needs_samples {
             return;
         }
         let threads = self.watched.programs.values_mut().flat_map(Program::threads_mut);

@@ -51,7 +51,7 @@ mod stack;
 mod subject;
 mod view;
 
-use corebeat_command::{Done, print_line};
+use corebeat_command::Done;
 use corebeat_kernel::KernelTable;
 use corebeat_linux::LinuxMachine;
 use filter::Filter;
@@ -111,7 +111,7 @@ pub fn main(options: Options) -> Done {
     if options.tables {
         match KernelTable::load() {
             Ok(table) => machine.set_table(Box::new(table)),
-            Err(why) => print_line(format_args!("threads are read from /proc: {why}")),
+            Err(why) => machine.add_note(format!("threads are read from /proc: {why}")),
         }
     }
     let subjects = Subjects::new(&options.subject, options.user.as_deref(), &mut machine)?;

@@ -31,10 +31,6 @@ const SLICE_MS: u64 = 50;
 /// alone are short.
 const ADAPT_SAMPLE_NS: u64 = 10_000_000;
 
-/// Most time between two samples if the kernel counts the threads. The samples then find only how
-/// many other threads are runnable, and whether attached processes have ended.
-const TABLES_SAMPLE_NS: u64 = 250_000_000;
-
 /// How a run is made.
 #[derive(Debug)]
 pub struct RunOptions {
@@ -363,7 +359,7 @@ struct Held {
 /// Creates the machine, the policies and the programs, and holds the programs before their first
 /// instructions.
 fn hold(
-    mut options: RunOptions,
+    options: RunOptions,
     allowance: &Allowance,
     slice_ms: Option<u64>,
     notes: &mut Vec<String>,
@@ -375,7 +371,6 @@ fn hold(
         notes.push(format!("threads are read from /proc: {why}"));
         None
     });
-    options.tables = table.is_some();
     let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
@@ -523,13 +518,10 @@ fn periods(options: &RunOptions) -> Periods {
         let observe_ms = if options.kernel { period_ms } else { slice_ms };
         return Periods { observe_ns: observe_ms * 1_000_000, sample_ns: u64::MAX };
     }
-    let every = Periods::every_ms(period_ms);
-    let sample_ns = match options.policy {
-        PolicyName::Adapt => ADAPT_SAMPLE_NS,
-        _ if options.tables => (every.observe_ns / 5).min(TABLES_SAMPLE_NS),
-        _ => every.sample_ns,
-    };
-    Periods { sample_ns, ..every }
+    match options.policy {
+        PolicyName::Adapt => Periods { sample_ns: ADAPT_SAMPLE_NS, ..Periods::every_ms(period_ms) },
+        _ => Periods::every_ms(period_ms),
+    }
 }
 
 /// Builds the policy for the programs. Adds a note if it will never act on this machine.

@@ -562,8 +562,8 @@ fn only_threads_without_a_row_are_sampled() {
     machine.set_table(Box::new(Rows(1)));
     machine.watch(program.pid()).unwrap();
     machine.observe().unwrap();
-    assert!(!machine.has_sampled, "all threads have rows");
+    assert!(!machine.needs_samples, "all threads have rows");
     std::io::Write::write_all(&mut program.0.stdin.take().unwrap(), b"go\n").unwrap();
     assert!(until(&mut machine, |snapshot| snapshot.programs[0].threads.len() == 2));
-    assert!(machine.has_sampled, "the second thread has no row");
+    assert!(machine.needs_samples, "the second thread has no row");
 }
