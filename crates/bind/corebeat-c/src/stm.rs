@@ -13,7 +13,7 @@
 
 use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
-use corebeat_stm::word::{Words, advance, prepare, time, wake_all};
+use corebeat_stm::word::{Words, advance, prepare, time};
 use corebeat_stm::{Aborts, Cause, reclaim};
 use corebeat_sync::fork::ForkMutex;
 use std::ffi::{
@@ -193,8 +193,7 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
 impl stm_tx {
     /// Counts a commit, and ends the transaction.
     #[inline(always)]
-    fn close(&mut self) {
-        thread_transaction::close();
+    fn end_committed(&mut self) {
         self.nesting = 0;
         self.allocated.clear();
         self.stats.commits += 1;
@@ -208,6 +207,10 @@ impl stm_tx {
     unsafe fn prepare(&mut self, why: c_int) -> (bool, c_int) {
         let retries = self.attr.0 & stm_tx_attr_t::NO_RETRY == 0
             && why & reason::NO_RETRY != reason::NO_RETRY;
+        if !retries {
+            // Before destructors run.
+            thread_transaction::close();
+        }
         // SAFETY: guaranteed by the caller. Words that the attempt has written or allocated are
         // still mapped.
         let cause = unsafe { if retries { self.words.restart() } else { self.words.abandon() } };
@@ -219,9 +222,6 @@ impl stm_tx {
         self.allocated.drain(..).for_each(|block| unsafe { free(block) });
         self.freed.clear();
         self.parts.clear();
-        if !retries {
-            thread_transaction::close();
-        }
         self.nesting = c_uint::from(retries);
         self.is_aborted = !retries;
         self.stats.abort(cause);
@@ -441,7 +441,8 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     unsafe { start_slowly(tx, attr) }
 }
 
-/// Starts with callbacks, in another transaction, or with an unusual state of the thread.
+/// Starts with callbacks, in another transaction, or with an unusual state of the thread. Read-only
+/// transactions always start here.
 #[inline(never)]
 unsafe extern "C" fn start_slowly(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
     // SAFETY: null or a result of `stm_init_thread`.
@@ -473,22 +474,18 @@ unsafe fn commit(tx: *mut stm_tx) -> c_int {
         && it.stats.retries == 0
         && !HAS_MODULES.load(Relaxed)
         // SAFETY: the nesting depth implies that the thread is in a transaction.
-        && let Some(has_waiters) = unsafe { it.words.try_commit() }
+        && unsafe { it.words.try_commit() }
     {
-        it.close();
-        return if has_waiters { wake() } else { 1 };
+        thread_transaction::close();
+        it.end_committed();
+        return 1;
     }
     // SAFETY: guaranteed by the caller.
     unsafe { commit_slowly(tx) }
 }
 
-/// Wakes threads of Rust that wait for changes. Returns the result of a commit.
-extern "C" fn wake() -> c_int {
-    wake_all();
-    1
-}
-
-/// Commits with callbacks or freed blocks, or if the reads need a validation.
+/// Commits with callbacks or freed blocks, in another transaction, after failed attempts, or if the
+/// reads need a validation.
 #[inline(never)]
 unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
     // SAFETY: null or a result of `stm_init_thread`.
@@ -503,10 +500,11 @@ unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
     let Some(it) = (unsafe { inside(tx) }) else { return 0 };
     // SAFETY: the thread is in a transaction; freed blocks are from `malloc` and no longer used.
     let is_committed = unsafe {
-        (it.freed.is_empty() || it.outdate()) && it.words.commit_and_free(&mut it.freed, free)
+        (it.freed.is_empty() || it.outdate())
+            && it.words.commit_and_free(&mut it.freed, free, thread_transaction::close)
     };
     if is_committed {
-        it.close();
+        it.end_committed();
         if it.stats.retries != 0 {
             it.stats.commit_late();
         }

@@ -49,7 +49,7 @@ use turn::Turn;
 pub(crate) use attempt::Next;
 pub(crate) use current::Current;
 #[cfg(not(loom))]
-pub(crate) use current::Place as CurrentPlace;
+pub(crate) use current::CurrentPlace;
 #[cfg(all(test, loom))]
 pub(crate) use current::leave;
 
@@ -91,7 +91,7 @@ struct Write {
 }
 
 /// The part of a descriptor that reads and writes without conflicts use. C programs contain code
-/// that does so, too: `stm.h` declares the same layout up to `step_bytes` of `reads`.
+/// that does so, too: `stm_inline.h` declares the same layout up to `step_bytes` of `reads`.
 #[repr(C)]
 pub struct Front {
     /// Newest version that the attempt may read.
@@ -122,13 +122,16 @@ impl Front {
 #[cfg(not(loom))]
 const _: () = {
     use std::mem::offset_of;
-    // As in `stm.h`.
+    // As in `stm_inline.h`; the parts of logs: in `log` and `reads`.
+    assert!(offset_of!(Front, time) == 0 && offset_of!(Front, owner) == 8);
     assert!(offset_of!(Front, locks) == 16 && offset_of!(Front, writes) == 24);
     assert!(offset_of!(Front, reads) == 56 && size_of::<Write>() == 32);
+    assert!(offset_of!(Write, place) == 0 && offset_of!(Write, old) == 8);
+    assert!(offset_of!(Write, drop) == 16 && offset_of!(Write, lock) == 24);
 };
 
 pub(crate) struct Descriptor {
-    front: Front,
+    pub(crate) front: Front,
     mode: Mode,
     /// The mode for which the logs are open; `None` if the trace has changed the log of reads.
     logs_mode: Option<Mode>,
@@ -138,8 +141,8 @@ pub(crate) struct Descriptor {
     /// transactions on words that requested it for this attempt.
     may_extend: bool,
     /// Whether the end of the transaction must do more than release locks: it wrote values with
-    /// destructors, had conflicts, failed before, or closed the gate, or a turn ends. Always set
-    /// without free light fences.
+    /// destructors, had conflicts, failed before, closed the gate, or its time was limited, or a
+    /// turn ends. Always set without free light fences.
     needs_cleanup: bool,
     /// Whether light fences are free (`corebeat_sync::asymmetric`).
     has_free_fences: bool,
@@ -204,11 +207,6 @@ impl Descriptor {
             site: None,
             recorder: Recorder::new(),
         }
-    }
-
-    #[cfg(not(loom))]
-    pub(crate) fn front(&mut self) -> *mut Front {
-        &raw mut self.front
     }
 
     /// The public state of the thread.

@@ -22,6 +22,13 @@ pub(crate) struct Log<T: Copy> {
     end: *mut T,
 }
 
+const _: () = {
+    use std::mem::offset_of;
+    // As in `stm_inline.h` of corebeat-c.
+    assert!(offset_of!(Log<usize>, next) == 0);
+    assert!(offset_of!(Log<usize>, limit) == size_of::<usize>());
+};
+
 impl<T: Copy> Log<T> {
     /// An empty log without memory, which is closed.
     pub(crate) const CLOSED: Log<T> = {

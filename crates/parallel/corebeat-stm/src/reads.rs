@@ -34,6 +34,9 @@ pub(crate) struct Reads {
     next: Option<NonNull<Lock>>,
 }
 
+// As in `stm_inline.h` of corebeat-c.
+const _: () = assert!(std::mem::offset_of!(Reads, step_bytes) == 4 * size_of::<usize>());
+
 /// Marks the last lock of a row, in an unused bit of the aligned address.
 const LAST: usize = 1;
 /// Distance from one cell to the next one.

@@ -144,17 +144,8 @@ impl Waiters {
         }
     }
 
-    /// Returns whether threads wait, after locks have been released. Requires free light fences.
-    #[inline(always)]
-    #[cfg(not(loom))]
-    pub(crate) fn has_any(&self) -> bool {
-        asymmetric::light_fence_if_free();
-        // Relaxed: the fence orders the load.
-        self.count.load(Ordering::Relaxed) != 0
-    }
-
     #[cold]
-    pub(crate) fn wake_some(&self, bits: u64) {
+    fn wake_some(&self, bits: u64) {
         let mut woken = Vec::new();
         let mut list = self.list.lock();
         list.retain(|waiter| {

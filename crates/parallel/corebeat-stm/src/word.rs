@@ -31,6 +31,9 @@ const LOCKS: usize = if cfg!(miri) { 8 } else { 1 << 20 };
 /// Number of address bits within the memory of one lock.
 const STRIPE_BITS: u32 = 5;
 
+// As in `stm_inline.h` of corebeat-c.
+const _: () = assert!(STRIPE_BITS == 5 && (cfg!(miri) || LOCKS - 1 == 0xfffff));
+
 /// All zero: unused pages of the table take no memory.
 pub(crate) static TABLE: [Lock; LOCKS] = [const { Lock::new() }; LOCKS];
 
@@ -51,13 +54,6 @@ static CLOSED: Closed = Closed(Front::closed());
 /// it must call a function.
 pub const fn closed() -> *const Front {
     &raw const CLOSED.0
-}
-
-/// Wakes all threads that wait in [`retry`](crate::Tx::retry). Those whose cells are unchanged
-/// wait again.
-#[cold]
-pub fn wake_all() {
-    GLOBAL.waiters.wake_some(u64::MAX);
 }
 
 /// Writes to each page of the locks, so that no later transaction waits for the system to supply
@@ -121,14 +117,15 @@ impl Words {
     ///
     /// If the thread is in a transaction.
     #[inline(always)]
-    pub fn begin(&mut self, only_reads: bool) -> *const Front {
+    pub fn begin(&mut self, only_reads: bool) -> *mut Front {
         let mut current = Current::take();
         self.current = Some(CurrentPlace::own());
         current.get().start(if only_reads { Mode::Snapshot } else { Mode::Full });
-        let mut descriptor = current.into_raw();
+        let descriptor = current.into_raw();
         self.descriptor = Some(descriptor);
-        // SAFETY: as in `get`.
-        unsafe { descriptor.as_mut() }.front()
+        // SAFETY: the descriptor lives as long as the thread. The address is not derived from a
+        // reference, so it stays valid while `get` creates others.
+        unsafe { &raw mut (*descriptor.as_ptr()).front }
     }
 
     /// Begins a full transaction as [`begin`](Words::begin) does, if no slow path is needed. The
@@ -138,12 +135,12 @@ impl Words {
     ///
     /// The earlier transactions of this state were of this thread.
     #[inline(always)]
-    pub unsafe fn try_begin(&mut self) -> Option<*const Front> {
+    pub unsafe fn try_begin(&mut self) -> Option<*mut Front> {
         // SAFETY: guaranteed by the caller.
-        let mut descriptor = unsafe { self.current?.start_plain()? };
+        let descriptor = unsafe { self.current?.start_plain()? };
         self.descriptor = Some(descriptor);
-        // SAFETY: as in `get`.
-        Some(unsafe { descriptor.as_mut() }.front())
+        // SAFETY: as in `begin`.
+        Some(unsafe { &raw mut (*descriptor.as_ptr()).front })
     }
 
     /// # Safety
@@ -390,21 +387,23 @@ impl Words {
     }
 
     /// Commits as [`commit`](Words::commit) does, if no slow path is needed; otherwise the
-    /// transaction stays open. Returns whether [`wake_all`] must follow.
+    /// transaction stays open. Returns whether it has committed.
     ///
     /// # Safety
     ///
     /// As for [`commit`](Words::commit).
     #[inline(always)]
-    pub unsafe fn try_commit(&mut self) -> Option<bool> {
-        let current = self.current?;
+    pub unsafe fn try_commit(&mut self) -> bool {
+        let Some(current) = self.current else { return false };
         // SAFETY: the caller guarantees it.
         let descriptor = unsafe { self.get() };
-        let has_waiters = descriptor.commit_plain()?;
+        if !descriptor.commit_plain() {
+            return false;
+        }
         // SAFETY: the transaction has begun in this thread, and is over.
         unsafe { current.put_back(descriptor.into()) };
         self.descriptor = None;
-        Some(has_waiters)
+        true
     }
 
     /// # Safety
@@ -420,8 +419,9 @@ impl Words {
         is_committed
     }
 
-    /// Commits as [`commit`](Words::commit) does. Calls `drop` for each pointer in `freed` once no
-    /// attempt can read its memory any more.
+    /// Commits as [`commit`](Words::commit) does. After the commit calls `ended`, before any
+    /// destructor runs, and `drop` for each pointer in `freed` once no attempt can read its memory
+    /// any more.
     ///
     /// # Safety
     ///
@@ -431,6 +431,7 @@ impl Words {
         &mut self,
         freed: &mut Vec<*mut ()>,
         drop: unsafe fn(*mut ()),
+        ended: impl FnOnce(),
     ) -> bool {
         // SAFETY: the caller guarantees it.
         let descriptor = unsafe { self.get() };
@@ -441,6 +442,7 @@ impl Words {
             // SAFETY: the caller guarantees it.
             unsafe { descriptor.retire(freed, drop) };
         }
+        ended();
         self.close();
         true
     }

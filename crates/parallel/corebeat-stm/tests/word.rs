@@ -25,7 +25,7 @@ fn run(words: &mut Words, only_reads: bool, mut f: impl FnMut(&mut Words) -> Res
     }
     loop {
         // SAFETY: a transaction of this thread is open; nothing was freed.
-        if f(words).is_ok() && unsafe { words.try_commit().is_some() || words.commit() } {
+        if f(words).is_ok() && unsafe { words.try_commit() || words.commit() } {
             return;
         }
         // SAFETY: as above; the words outlive the transaction.
@@ -224,7 +224,7 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
             store(&mut words, link, 0, usize::MAX).unwrap();
             // SAFETY: no transaction finds the block after that.
             assert!(unsafe {
-                words.commit_and_free(&mut vec![with_exposed_provenance_mut(block)], free)
+                words.commit_and_free(&mut vec![with_exposed_provenance_mut(block)], free, || ())
             });
             corebeat_stm::reclaim();
         });

@@ -214,29 +214,28 @@ impl Descriptor {
         is_plain
     }
 
-    /// Commits as `commit` does, if the reads need no validation, or returns `None`. Returns
-    /// whether `wake_all` must follow, at any time. Calls no function.
+    /// Commits as `commit` does, if the reads need no validation, or returns `false`. It wakes no
+    /// threads, because none waits for words: only `Tx`, which accesses cells, has `retry`. Calls
+    /// no function.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(crate) fn commit_plain(&mut self) -> Option<bool> {
+    pub(crate) fn commit_plain(&mut self) -> bool {
         if !self.is_plain() {
-            return None;
+            return false;
         }
-        let mut has_waiters = false;
         if !self.front.writes.is_empty() {
             // As in `commit_writes`, for the sole writer.
-            let time = GLOBAL.clock.now().time_of_sole(self.writer)?;
+            let Some(time) = GLOBAL.clock.now().time_of_sole(self.writer) else { return false };
             if self.slot.is_doomed(self.epoch) {
-                return None;
+                return false;
             }
             self.version = time + u64::from(!is_planted(Fault::Version));
             self.release_locks();
-            has_waiters = GLOBAL.waiters.has_any();
         }
         self.front.reads.clear();
         self.front.writes.clear();
         self.end();
-        Some(has_waiters)
+        true
     }
 
     #[inline(always)]

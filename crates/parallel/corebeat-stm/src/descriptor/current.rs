@@ -65,13 +65,13 @@ fn forbid_waiting() {
 /// costs no call, as that of a thread-local variable in a library does.
 #[cfg(not(loom))]
 #[derive(Clone, Copy)]
-pub(crate) struct Place(NonNull<Cell<*mut Descriptor>>);
+pub(crate) struct CurrentPlace(NonNull<Cell<*mut Descriptor>>);
 
 #[cfg(not(loom))]
-impl Place {
+impl CurrentPlace {
     /// That of this thread.
-    pub(crate) fn own() -> Place {
-        Place(CURRENT.with(|current| NonNull::from(current)))
+    pub(crate) fn own() -> CurrentPlace {
+        CurrentPlace(CURRENT.with(|current| NonNull::from(current)))
     }
 
     /// Begins a full transaction in the descriptor, if it is not in use and no slow path is needed.
