@@ -610,6 +610,20 @@ unsafe fn store(tx: *mut stm_tx, word: *mut usize, value: usize) {
     unsafe { store2(tx, word, value, usize::MAX) };
 }
 
+/// See `stm_inline.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_stm_load(word: *const usize) -> usize {
+    // SAFETY: C passes a word of transactional memory.
+    unsafe { load_slowly(thread_transaction::get(), word) }
+}
+
+/// See `stm_inline.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn corebeat_stm_store2(word: *mut usize, value: usize, mask: usize) {
+    // SAFETY: C passes a word of transactional memory.
+    unsafe { store_slowly(thread_transaction::get(), word, value, mask) }
+}
+
 /// To be called before a read outside transactions.
 fn unit() {
     // Acquire: pairs with Release below, so that the fence of whichever thread precedes everything
@@ -899,9 +913,9 @@ calls! {
     stm_free2, stm_free2_tx(block: *mut c_void, index: usize, size: usize) = free2;
 }
 
-/// The low `SIZE` bytes.
-const fn low<const SIZE: usize>() -> usize {
-    if SIZE == 8 { usize::MAX } else { (1 << (SIZE * 8)) - 1 }
+/// The low `size` bytes, 1 to 8.
+const fn low(size: usize) -> usize {
+    usize::MAX >> (64 - 8 * size)
 }
 
 /// Splits an address into that of its word and the offset in bytes.
@@ -918,24 +932,26 @@ unsafe fn load_part<const SIZE: usize>(address: *const c_void) -> usize {
     if offset + SIZE <= 8 {
         // SAFETY: a whole word of transactional memory.
         if let Some(value) = unsafe { try_load(thread_transaction::get(), word) } {
-            return value >> (offset * 8) & low::<SIZE>();
+            return value >> (offset * 8) & low(SIZE);
         }
     }
     // SAFETY: as above.
-    unsafe { load_part_slowly::<SIZE>(address) }
+    unsafe { corebeat_stm_load_part(address, SIZE) }
 }
 
+/// See `stm_inline.h`.
+#[unsafe(no_mangle)]
 #[inline(never)]
-unsafe extern "C" fn load_part_slowly<const SIZE: usize>(address: *const c_void) -> usize {
+pub unsafe extern "C" fn corebeat_stm_load_part(address: *const c_void, size: usize) -> usize {
     let (word, offset) = split(address);
     // SAFETY: whole words of transactional memory.
     let mut value = unsafe { load_slowly(thread_transaction::get(), word) } >> (offset * 8);
-    if offset + SIZE > 8 {
+    if offset + size > 8 {
         // SAFETY: as above.
         value |= unsafe { load_slowly(thread_transaction::get(), word.wrapping_add(1)) }
             << ((8 - offset) * 8);
     }
-    value & low::<SIZE>()
+    value & low(size)
 }
 
 #[inline(always)]
@@ -949,26 +965,26 @@ unsafe fn store_part<const SIZE: usize>(address: *mut c_void, value: usize) {
                 thread_transaction::get(),
                 word.cast_mut(),
                 value << shift,
-                low::<SIZE>() << shift,
+                low(SIZE) << shift,
             )
         };
     if !is_stored {
         // SAFETY: as above.
-        unsafe { store_part_slowly::<SIZE>(address, value) };
+        unsafe { corebeat_stm_store_part(address, value, SIZE) };
     }
 }
 
+/// See `stm_inline.h`.
+#[unsafe(no_mangle)]
 #[inline(never)]
-unsafe extern "C" fn store_part_slowly<const SIZE: usize>(address: *mut c_void, value: usize) {
+pub unsafe extern "C" fn corebeat_stm_store_part(address: *mut c_void, value: usize, size: usize) {
     let (word, offset) = split(address);
     let (word, shift) = (word.cast_mut(), offset * 8);
     // SAFETY: whole words of transactional memory.
-    unsafe {
-        store_slowly(thread_transaction::get(), word, value << shift, low::<SIZE>() << shift)
-    };
-    if offset + SIZE > 8 {
+    unsafe { store_slowly(thread_transaction::get(), word, value << shift, low(size) << shift) };
+    if offset + size > 8 {
         let shift = (8 - offset) * 8;
-        let (value, mask) = (value >> shift, low::<SIZE>() >> shift);
+        let (value, mask) = (value >> shift, low(size) >> shift);
         // SAFETY: as above.
         unsafe { store_slowly(thread_transaction::get(), word.wrapping_add(1), value, mask) };
     }

@@ -27,13 +27,18 @@ mod implementation {
     // SAFETY: only the functions below access it, as thread-local data.
     unsafe impl Sync for ThreadTransaction {}
 
-    /// The code generator places sections of this name in thread-local storage, where this value
-    /// is the initial one of each thread. For the compiler it is a usual variable, so only assembly
-    /// may access it. `thread_local!` exports no symbol.
+    /// LLVM places sections whose names begin with `.tdata.` in thread-local storage, where this
+    /// value is the initial one of each thread. For the compiler it is a usual variable, so only
+    /// assembly may access it, and link-time optimization together with C code
+    /// (`-Clinker-plugin-lto`) is not supported. `thread_local!` exports no symbol. If the section
+    /// were not thread-local, linkers would report that the symbol and its uses do not match.
+    ///
+    /// The number in the name is that of the layout in `stm_inline.h`: a program with another
+    /// layout does not link. Increase it when the layout changes.
     #[unsafe(no_mangle)]
-    #[unsafe(link_section = ".tdata.corebeat_stm_self")]
+    #[unsafe(link_section = ".tdata.corebeat_stm_self_1")]
     #[used]
-    static corebeat_stm_self: ThreadTransaction =
+    static corebeat_stm_self_1: ThreadTransaction =
         ThreadTransaction { front: closed(), tx: null_mut() };
 
     /// Returns the position of the variable, relative to the thread pointer.
@@ -44,8 +49,8 @@ mod implementation {
         // glibc 2.40 the first call of a thread may also change vector registers (its bug 31372).
         unsafe {
             asm!(
-                "leaq corebeat_stm_self@TLSDESC(%rip), %rax",
-                "callq *corebeat_stm_self@TLSCALL(%rax)",
+                "leaq corebeat_stm_self_1@TLSDESC(%rip), %rax",
+                "callq *corebeat_stm_self_1@TLSCALL(%rax)",
                 out("rax") position,
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                 out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,

@@ -26,6 +26,11 @@
 
 static stm_word_t accounts[ACCOUNTS];
 
+struct pair {
+	stm_word_t first, second;
+	int number;
+};
+
 static stm_word_t sum(void)
 {
 	volatile stm_word_t total;
@@ -129,6 +134,11 @@ static void aborts(void)
 		stm_abort(by_attribute ? 0 : STM_ABORT_NO_RETRY);
 		EXPECT(stm_aborted() && !stm_active() && accounts[0] == 8);
 		EXPECT(stm_load(&accounts[0]) == 0);
+		/* An address that such a load returns. */
+		struct pair *next = (struct pair *)stm_load(&accounts[0]);
+		EXPECT(stm_load(&next->second) == 0 && stm_load_int(&next->number) == 0);
+		stm_store(&next->second, 10);
+		stm_store_int(&next->number, 10);
 		stm_store(&accounts[0], 10);
 		EXPECT(stm_commit() == 0 && accounts[0] == 8);
 	}
@@ -146,6 +156,19 @@ static void only_reads(void)
 	EXPECT(stm_get_attributes().read_only == 0);
 	END
 	EXPECT(tries == 2 && accounts[0] == 11);
+}
+
+/* A number at the begin of a word that is larger than its block. */
+static void small(void)
+{
+	int *number = malloc(sizeof *number);
+	EXPECT(number != NULL);
+	*number = 1;
+	BEGIN(0)
+	stm_store_int(number, stm_load_int(number) + 1);
+	END
+	EXPECT(*number == 2);
+	free(number);
 }
 
 static void irrevocable(void)
@@ -478,7 +501,9 @@ int main(int argc, char **argv)
 			END
 		if (strcmp(argv[1], "load") == 0) {
 			stm_init_thread();
-			stm_load(&accounts[0]);
+			/* Not constant, because compilers would warn. */
+			stm_word_t *volatile nowhere = (stm_word_t *)16;
+			stm_load(nowhere);
 		}
 		return 0;
 	}
@@ -490,6 +515,7 @@ int main(int argc, char **argv)
 	nested();
 	aborts();
 	only_reads();
+	small();
 	irrevocable();
 	memory();
 	stack();

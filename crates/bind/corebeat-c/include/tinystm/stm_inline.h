@@ -3,14 +3,24 @@
  * If a word's lock is free and old enough, or this transaction holds it, and if the logs have room,
  * a load or a store is complete here. Otherwise, and where the compiler does not inline, the
  * functions of the library do the same (corebeat-stm, `descriptor::access`). Compiled programs
- * contain this layout: it is the same in all libraries with the same minor version.
+ * contain this layout. Its number is in the name of corebeat_stm_self_1: programs do not link with
+ * a library of another layout.
  *
- * COREBEAT_STM_CALLS turns this off. */
+ * COREBEAT_STM_CALLS turns this off, and so do sanitizers: code here reads the whole word that
+ * contains a smaller value, and synchronizes by locks in the library. */
 #ifndef COREBEAT_STM_INLINE_H
 #define COREBEAT_STM_INLINE_H
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COREBEAT_STM_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COREBEAT_STM_SANITIZED 1
+#endif
+#endif
+
 #if defined(__GNUC__) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__) \
-	&& !defined(COREBEAT_STM_CALLS)
+	&& !defined(COREBEAT_STM_CALLS) && !defined(COREBEAT_STM_SANITIZED)
 #define COREBEAT_STM_INLINES 1
 
 /* The external definition of such a function is that of the library. */
@@ -44,13 +54,23 @@ struct corebeat_stm_front {
 	} reads;
 };
 
-/* The front of this thread's transaction. */
-extern __thread struct corebeat_stm_front *corebeat_stm_self;
+/* As in the library. */
+#define COREBEAT_STM_AT(part) __builtin_offsetof(struct corebeat_stm_front, part)
+typedef char corebeat_stm_layout
+	[sizeof(struct corebeat_stm_write) == 32 &&
+	 __builtin_offsetof(struct corebeat_stm_write, lock) == 24 && COREBEAT_STM_AT(locks) == 16 &&
+	 COREBEAT_STM_AT(writes.limit) == 32 && COREBEAT_STM_AT(reads.limit) == 64 &&
+	 COREBEAT_STM_AT(reads.step_bytes) == 88 ? 1 : -1];
+#undef COREBEAT_STM_AT
 
-stm_word_t corebeat_stm_load(volatile stm_word_t *addr) __asm__("stm_load");
-void corebeat_stm_store(volatile stm_word_t *addr, stm_word_t value) __asm__("stm_store");
-void corebeat_stm_store2(volatile stm_word_t *addr, stm_word_t value, stm_word_t mask)
-	__asm__("stm_store2");
+/* The front of this thread's transaction. */
+extern __thread struct corebeat_stm_front *corebeat_stm_self_1;
+
+/* The same with conflicts, for words and for values of `size` bytes at any address. */
+stm_word_t corebeat_stm_load(volatile stm_word_t *addr);
+void corebeat_stm_store2(volatile stm_word_t *addr, stm_word_t value, stm_word_t mask);
+stm_word_t corebeat_stm_load_part(volatile void *addr, size_t size);
+void corebeat_stm_store_part(volatile void *addr, stm_word_t value, size_t size);
 
 COREBEAT_STM_ALWAYS corebeat_stm_lock *corebeat_stm_lock_of(struct corebeat_stm_front *self,
 							    corebeat_stm_word *addr)
@@ -61,14 +81,16 @@ COREBEAT_STM_ALWAYS corebeat_stm_lock *corebeat_stm_lock_of(struct corebeat_stm_
 /* Reads a word. Returns 0 if the library must do so. */
 COREBEAT_STM_ALWAYS int corebeat_stm_try_load(corebeat_stm_word *addr, stm_word_t *value)
 {
-	struct corebeat_stm_front *self = corebeat_stm_self;
+	struct corebeat_stm_front *self = corebeat_stm_self_1;
+	corebeat_stm_lock **next = self->reads.next;
+	/* Also false without a transaction, in which the address may be invalid. */
+	if (!COREBEAT_STM_LIKELY(next < self->reads.limit))
+		return 0;
 	corebeat_stm_lock *lock = corebeat_stm_lock_of(self, addr);
 	uint64_t observed = __atomic_load_n(lock, __ATOMIC_SEQ_CST);
 	*value = __atomic_load_n(addr, __ATOMIC_ACQUIRE);
 	if (COREBEAT_STM_LIKELY(observed <= self->time)) {
-		corebeat_stm_lock **next = self->reads.next;
-		if (!COREBEAT_STM_LIKELY(__atomic_load_n(lock, __ATOMIC_RELAXED) == observed &&
-					 next < self->reads.limit))
+		if (!COREBEAT_STM_LIKELY(__atomic_load_n(lock, __ATOMIC_RELAXED) == observed))
 			return 0;
 		*next = lock;
 		self->reads.next = (corebeat_stm_lock **)((char *)next + self->reads.step_bytes);
@@ -81,7 +103,7 @@ COREBEAT_STM_ALWAYS int corebeat_stm_try_load(corebeat_stm_word *addr, stm_word_
 COREBEAT_STM_ALWAYS int corebeat_stm_try_store(corebeat_stm_word *addr, stm_word_t value,
 					       stm_word_t mask)
 {
-	struct corebeat_stm_front *self = corebeat_stm_self;
+	struct corebeat_stm_front *self = corebeat_stm_self_1;
 	struct corebeat_stm_write *write = self->writes.next;
 	corebeat_stm_lock *lock = corebeat_stm_lock_of(self, addr);
 	uint64_t observed = __atomic_load_n(lock, __ATOMIC_SEQ_CST);
@@ -123,7 +145,7 @@ COREBEAT_STM_INLINE stm_word_t stm_load_tx(struct stm_tx *tx, volatile stm_word_
 COREBEAT_STM_INLINE void stm_store(volatile stm_word_t *addr, stm_word_t value)
 {
 	if (!COREBEAT_STM_LIKELY(corebeat_stm_try_store(addr, value, ~(stm_word_t)0)))
-		corebeat_stm_store(addr, value);
+		corebeat_stm_store2(addr, value, ~(stm_word_t)0);
 }
 
 COREBEAT_STM_INLINE void stm_store_tx(struct stm_tx *tx, volatile stm_word_t *addr,

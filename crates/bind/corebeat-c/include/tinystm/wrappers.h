@@ -51,34 +51,36 @@ void stm_store_bytes(volatile uint8_t *addr, uint8_t *buf, size_t size);
 void stm_set_bytes(volatile uint8_t *addr, uint8_t byte, size_t count);
 
 #ifdef COREBEAT_STM_INLINES
-/* The same without calls, for data within a word: see stm_inline.h. */
+/* The same without calls, for data within a word: see stm_inline.h. The word may be larger than the
+ * object, so the assembly hides from the compiler which object it is. */
 #define COREBEAT_STM_PART(name, type, pointer) \
-	type corebeat_stm_load_##name(pointer addr) __asm__("stm_load_" #name); \
-	void corebeat_stm_store_##name(pointer addr, type value) __asm__("stm_store_" #name); \
 	COREBEAT_STM_INLINE type stm_load_##name(pointer addr) \
 	{ \
-		uintptr_t offset = (uintptr_t)addr & 7; \
 		stm_word_t word; \
 		type value; \
+		__asm__("" : "+r"(addr)); \
+		uintptr_t offset = (uintptr_t)addr & 7; \
 		if (!COREBEAT_STM_LIKELY( \
 			    offset + sizeof(type) <= 8 && \
 			    corebeat_stm_try_load((corebeat_stm_word *)((uintptr_t)addr - offset), \
 						  &word))) \
-			return corebeat_stm_load_##name(addr); \
-		word >>= offset * 8; \
+			word = corebeat_stm_load_part((volatile void *)addr, sizeof(type)); \
+		else \
+			word >>= offset * 8; \
 		__builtin_memcpy(&value, &word, sizeof(type)); \
 		return value; \
 	} \
 	COREBEAT_STM_INLINE void stm_store_##name(pointer addr, type value) \
 	{ \
-		uintptr_t offset = (uintptr_t)addr & 7; \
 		stm_word_t word = 0, mask = ~(stm_word_t)0 >> (64 - 8 * sizeof(type)); \
+		__asm__("" : "+r"(addr)); \
+		uintptr_t offset = (uintptr_t)addr & 7; \
 		__builtin_memcpy(&word, &value, sizeof(type)); \
 		if (!COREBEAT_STM_LIKELY( \
 			    offset + sizeof(type) <= 8 && \
 			    corebeat_stm_try_store((corebeat_stm_word *)((uintptr_t)addr - offset), \
 						   word << offset * 8, mask << offset * 8))) \
-			corebeat_stm_store_##name(addr, value); \
+			corebeat_stm_store_part((volatile void *)addr, word, sizeof(type)); \
 	}
 
 COREBEAT_STM_PART(u8, uint8_t, volatile uint8_t *)

@@ -188,9 +188,53 @@ fn transactions_in_c_agree_with_their_headers() {
         }
         // Loads and stores inline, and in the library.
         for way in ["-UCOREBEAT_STM_CALLS", "-DCOREBEAT_STM_CALLS"] {
+            let folder = tempfile::tempdir().unwrap();
             let flags = ["-pthread", "-pedantic", way];
-            let output = compile_and_run(compiler, "../tests/stm.c", &flags);
+            let program = compile(folder.path(), compiler, "../tests/stm.c", &flags);
+            let is_inline = way.starts_with("-U") && HAS_INLINE;
+            assert_eq!(symbols(&program).contains(SELF), is_inline, "{compiler} {way}");
+            let output = run(&mut Command::new(program));
             assert_eq!(output, "the headers are correct\n", "{compiler} {way}");
+        }
+    }
+}
+
+/// Whether the headers contain loads and stores for this processor and system.
+const HAS_INLINE: bool = cfg!(all(target_arch = "x86_64", target_os = "linux"));
+
+/// The variable that inline loads and stores read.
+const SELF: &str = "corebeat_stm_self_";
+
+fn symbols(object: &Path) -> String {
+    run(Command::new("readelf").arg("-sW").arg(object))
+}
+
+#[test]
+fn variable_of_inline_loads_is_thread_local() {
+    let symbols = symbols(&library().join("libcorebeat.so"));
+    let types: Vec<&str> = symbols
+        .lines()
+        .filter(|line| line.contains(SELF))
+        .filter_map(|line| line.split_whitespace().nth(3))
+        .collect();
+    assert_eq!(!types.is_empty(), HAS_INLINE, "{symbols}");
+    assert!(types.iter().all(|kind| *kind == "TLS"), "{types:?}");
+}
+
+#[test]
+fn sanitizers_turn_inline_loads_off() {
+    for compiler in ["gcc", "clang"] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("skipped: {compiler} is not installed (apt install {compiler})");
+            continue;
+        }
+        for sanitizer in ["address", "thread"] {
+            let folder = tempfile::tempdir().unwrap();
+            // The library is unused without linking.
+            let no_link = "-Wno-unused-command-line-argument";
+            let flags = [&format!("-fsanitize={sanitizer}"), "-c", no_link];
+            let object = compile(folder.path(), compiler, "../tests/stm.c", &flags);
+            assert!(!symbols(&object).contains(SELF), "{compiler} {sanitizer}");
         }
     }
 }
@@ -324,8 +368,16 @@ fn page_on_libraries_agrees_with_headers_and_crates() {
 
 #[test]
 fn headers_of_transactions_compile_as_cpp() {
-    let output = compile_and_run("c++", "../tests/stm.cpp", &[]);
-    assert_eq!(output, "1 and 1.5\n");
+    for compiler in ["g++", "clang++"] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("skipped: {compiler} is not installed");
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = compile(folder.path(), compiler, "../tests/stm.cpp", &["-std=c++11"]);
+        assert_eq!(symbols(&program).contains(SELF), HAS_INLINE, "{compiler}");
+        assert_eq!(run(&mut Command::new(program)), "1 and 1.5\n", "{compiler}");
+    }
 }
 
 #[test]
