@@ -33,7 +33,7 @@ const COLOUR: usize = 128;
 /// Number of colours, within the first page.
 const COLOURS: usize = 8;
 
-/// Room for a value at the begin of a stack, in bytes, beside the requested size.
+/// Room for a value at the start of a stack, in bytes, beside the requested size.
 const HEAD: usize = 128;
 
 /// A stack on loan from its pool.
@@ -56,7 +56,7 @@ impl Stack {
         NonZeroUsize::new(mapping.start(self.number)).expect("a mapping is not at address 0")
     }
 
-    /// Reserves memory for a value at the begin of the stack.
+    /// Reserves memory for a value at the start of the stack.
     #[cfg(not(any(miri, corebeat_threads)))]
     pub(crate) fn reserve<T>(&mut self) -> NonNull<T> {
         /// Alignment of a stack, in bytes.
@@ -90,7 +90,7 @@ struct Mapping {
     /// Distance of two stacks, in bytes.
     stride: usize,
     stacks: usize,
-    /// Number of stacks at the begin that have their guard, and were on loan before.
+    /// Number of stacks at the start that have their guard, and were on loan before.
     used: usize,
     /// Numbers of returned stacks.
     free: Vec<usize>,
