@@ -250,10 +250,10 @@ fn run(session: &Session, options: &Options) -> Result<Measured, String> {
 fn used_while_idle(running: &Running, quick: bool) -> Result<f64, String> {
     let span = Duration::from_millis(if quick { 100 } else { 2000 });
     std::thread::sleep(SETTLE);
-    let (begin, before) = (Instant::now(), running.cpu_s()?);
+    let (start, before) = (Instant::now(), running.cpu_s()?);
     std::thread::sleep(span);
     let used = running.cpu_s()? - before;
-    Ok(used / begin.elapsed().as_secs_f64() * 100.0)
+    Ok(used / start.elapsed().as_secs_f64() * 100.0)
 }
 
 /// One subject with one work.

@@ -57,7 +57,7 @@ impl Subject {
         let is_on_one = load.workers == 1;
         match load.work {
             Work::Plain | Work::Leave | Work::Spawn if is_on_one => all.push(Limit),
-            Work::Pingpong => all.push(Limit),
+            Work::Pingpong if load.workers <= 2 => all.push(Limit),
             _ => {}
         }
         if load.depth > Self::THREADED_DEPTH_MAX {
