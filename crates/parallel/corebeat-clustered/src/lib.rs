@@ -97,9 +97,11 @@
 //! | reach published (`local`), link loaded | Relaxed, `light` | as above | (a) |
 //! | request (`registry`), then a new era | Release, Release | (b) | (b) |
 //! | section over | Release | Acquire load | the value is dropped after its last use |
-//! | value linked (`link`) | AcqRel | Acquire | the content of the value is visible with it |
+//! | value linked (`link`; `replace_alone`: Release) | AcqRel | Acquire | its content is visible |
+//! | value forgotten (`link`) | Release | Acquire of null | the new table is visible (`map`) |
+//! | value aliased (`link`) | Relaxed | nothing | its table is linked later, by Release |
 //! | representative, table (`cluster`); table (`table`) | Release | Acquire | as above |
-//! | tags of links (`table`) | Relaxed | nothing | the link of a tag decides |
+//! | tags of links (`table`) | Relaxed | nothing | (e) |
 //! | counts (`counter`, `part`, `histogram`, `id`) | Relaxed | nothing | (c) |
 //! | reader counted (`lock`), `writes` loaded | Relaxed, `light` | set, `heavy`, counts | (a) |
 //! | reader gone, writer gone (`lock`) | Release | Acquire load of the other side | (d) |
@@ -112,6 +114,8 @@
 //!   (Acquire), and then the requests.
 //! - (c) Nothing depends on when threads observe the numbers.
 //! - (d) The value is visible to the next owner.
+//! - (e) A tag without a value leads to none, and a thread to which an insertion is visible finds its
+//!   tag (`table`).
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].
 //!

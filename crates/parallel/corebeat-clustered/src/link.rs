@@ -227,7 +227,9 @@ impl<T, F: FnOnce(T)> Last<T, F> {
 impl<T: Send + Sync + 'static> Drop for Link<T> {
     fn drop(&mut self) {
         // A value that was found exists until the end of the section, even if the link does not.
-        self.destroy();
+        // Relaxed: no other thread has access, so its last change is visible.
+        // SAFETY: the link does not exist any more.
+        unsafe { retire_linked(self.to.load(Ordering::Relaxed)) };
     }
 }
 

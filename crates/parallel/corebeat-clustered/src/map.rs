@@ -1,7 +1,7 @@
 //! Maps.
 
 use crate::table::{Entry, PARTS, Table, TableLink, part};
-use crate::{Counter, Guard, Link, read_section};
+use crate::{Counter, Guard, local, read_section};
 use corebeat_sync::lock;
 use corebeat_sync::{CachePadded, Mutex};
 use std::array;
@@ -10,7 +10,6 @@ use std::borrow::Borrow;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::sync::PoisonError;
 
 #[cfg(not(loom))]
 type Hasher = std::collections::hash_map::RandomState;
@@ -39,15 +38,15 @@ type Hasher = std::hash::BuildHasherDefault<DefaultHasher>;
 /// over. The number of entries is counted in the threads that add and remove them ([`Counter`]).
 ///
 /// Each operation on a key is atomic. An iteration returns every entry that exists during the whole
-/// iteration once, and some of the others; it locks one part after the other. Keys are compared and
-/// hashed while a part is locked: a `Hash` or `Eq` that uses the map other than by `get` may
-/// deadlock. Destructors may use the map.
+/// iteration once, and some of the others; it locks one part after the other. Keys are compared
+/// while a part is locked: an `Eq` that uses the map other than by `get` may deadlock. Destructors
+/// may use the map.
 ///
 /// ```text
 ///   [ link ] ---> buckets of one cache line, by the high bits of the hash
 ///                 [ 7 tags, 7 links ] [ 7 tags, 7 links ] ... | [ 7 tags, 7 links ] ...
 ///   each part:              |                                 |
-///   [ lock, entries ]       +----> [ key, value ]             | the next part
+///   [ lock, entries ]       +----> [ hash, key, value ]       | the next part
 ///   [ link ]
 /// ```
 ///
@@ -58,25 +57,27 @@ type Hasher = std::hash::BuildHasherDefault<DefaultHasher>;
 /// Readers use the link of the map, which refers to the old table until all parts have moved. A
 /// reader that does not find its entry there follows the link of the part, and again if that has
 /// changed meanwhile.
+///
+/// The table grows if any part is full, and only [`clear`](Map::clear) makes it small again. Keys
+/// with few different hashes, of which many are in one part, enlarge the table for all parts.
 pub struct Map<K: Send + Sync + 'static, V: Send + Sync + 'static> {
     table: TableLink<K, V>,
     /// The tables of parts. Adjacent in memory, because they are rarely written.
     tables: Box<[TableLink<K, V>; PARTS]>,
     /// Each with the number of entries of the part.
     locks: Box<[CachePadded<Mutex<usize>>; PARTS]>,
-    /// The table to which parts are moving, or have moved before `Hash` panicked. Locked before a
-    /// part is.
-    growth: Mutex<Option<TableLink<K, V>>>,
+    /// Locked, before a part is, by a thread that sets another table. While it is not locked, all
+    /// links refer to the same table.
+    growth: Mutex<()>,
     len: Counter,
     hasher: Hasher,
 }
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Drop for Map<K, V> {
     fn drop(&mut self) {
-        let growth = self.growth.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let table = std::mem::replace(&mut self.table, TableLink::empty());
-        // SAFETY: no thread has a reference to the map, so no new section finds its tables.
-        growth.into_iter().chain([table]).for_each(|table| unsafe { table.retire() });
+        // SAFETY: no thread has a reference to the map, and only its functions use the table. All
+        // links refer to this one, because a thread that sets another one does not panic.
+        unsafe { self.table.free() };
     }
 }
 
@@ -87,7 +88,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
             table: TableLink::empty(),
             tables: Box::new(array::from_fn(|_| TableLink::empty())),
             locks: Box::new(array::from_fn(|_| CachePadded::default())),
-            growth: Mutex::new(None),
+            growth: Mutex::new(()),
             len: Counter::new(),
             hasher: Hasher::default(),
         }
@@ -105,16 +106,20 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
         K: Borrow<Q>,
     {
         let hash = self.hash(key);
-        match self.table.find_first(guard, hash, key) {
-            Some(entry) => Some(&entry.value),
-            None => self.search(guard, hash, key),
-        }
+        let of_part = || &self.tables[part(hash)];
+        let search = || self.search(guard, hash, key);
+        self.table.find_first(guard, hash, key, of_part, search).map(|entry| &entry.value)
     }
 
-    /// Returns the value of a key that is not where most keys are, or `None` if there is none.
+    /// Returns the entry of a key that is not where most keys are, or `None` if there is none.
     #[cold]
     #[inline(never)]
-    fn search<'e, Q: Eq + ?Sized>(&self, guard: &'e Guard<'_>, hash: u64, key: &Q) -> Option<&'e V>
+    fn search<'e, Q: Eq + ?Sized>(
+        &self,
+        guard: &'e Guard<'_>,
+        hash: u64,
+        key: &Q,
+    ) -> Option<&'e Entry<K, V>>
     where
         K: Borrow<Q>,
     {
@@ -122,7 +127,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
         let mut table = link.get(guard)?;
         loop {
             if let Some(found) = table.find(guard, hash, key) {
-                return Some(&found.entry.value);
+                return Some(found.entry);
             }
             // The link may have been cleared for another table. (Within the section, the address is
             // not reused.)
@@ -162,13 +167,14 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
             let mut entries = lock(&self.locks[part(hash)]);
             let table = self.tables[part(hash)].get(guard);
             let found = table.and_then(|table| table.find(guard, hash, &key));
-            let link = match (&found, table) {
+            let (link, hash) = match (&found, table) {
                 (Some(found), _) if !replaces => return (&found.entry.value, false),
-                (Some(found), _) => found.link(),
+                // The hash decided on the place, and a wrong `Hash` may return another one now.
+                (Some(found), _) => (found.link(), found.entry.hash),
                 (None, Some(table)) if table.has_room(*entries) => {
                     *entries += 1;
                     self.len.add(1);
-                    table.take(hash)
+                    (table.take(hash), hash)
                 }
                 (None, table) => {
                     drop(entries);
@@ -177,7 +183,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
                 }
             };
             // SAFETY: this part is locked.
-            unsafe { link.replace_alone(Entry { key, value }) };
+            unsafe { link.replace_alone(Entry { hash, key, value }) };
             let entry =
                 link.get(guard).expect("the value was stored above, and this part is locked");
             return (&entry.value, found.is_none());
@@ -187,42 +193,40 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
     /// Moves all parts to a larger table, unless the part of a hash has another one than `full`.
     #[cold]
     fn grow(&self, guard: &Guard<'_>, hash: u64, full: Option<Table<'_, K, V>>) {
-        let mut growth = lock(&self.growth);
+        let _growth = lock(&self.growth);
         if self.tables[part(hash)].get(guard) != full {
             return;
         }
-        let new = growth.get_or_insert_with(|| TableLink::enlarged(full));
-        (0..PARTS).for_each(|number| self.move_part(guard, number, new));
-        let old = TableLink::empty();
-        old.set(&self.table);
-        self.table.set(new);
-        *growth = None;
-        // SAFETY: the links of the map and of all parts refer to the new table.
-        unsafe { old.retire() };
+        let new = TableLink::enlarged(full);
+        (0..PARTS).for_each(|number| self.move_part(guard, number, &new));
+        self.finish(&new);
     }
 
     /// Moves a part to a new table.
     fn move_part(&self, guard: &Guard<'_>, number: usize, new: &TableLink<K, V>) {
         let _entries = lock(&self.locks[number]);
-        let (old, table) = (self.tables[number].get(guard), new.get(guard));
-        if old == table {
-            return;
-        }
-        // `Hash` may panic: all keys are hashed before anything changes.
-        let all: Vec<(&Link<Entry<K, V>>, u64)> = old
-            .into_iter()
-            .flat_map(|old| old.entries(number, guard))
-            .map(|(link, entry)| (link, self.hash(&entry.key)))
-            .collect();
-        for (link, hash) in &all {
-            let moved = table.expect("the link has a table").take(*hash);
-            // SAFETY: the old link is cleared below, without a panic in between, while this part is
-            // locked.
-            unsafe { moved.alias(link) };
+        let old = self.tables[number].get(guard);
+        let entries = || old.into_iter().flat_map(|old| old.entries(number, guard));
+        let table = new.get(guard).expect("the link has a table");
+        for (link, entry) in entries() {
+            // SAFETY: the old link is cleared below, while this part is locked.
+            unsafe { table.take(entry.hash).alias(link) };
         }
         self.tables[number].set(new);
         // SAFETY: the new table refers to the entries.
-        all.iter().for_each(|(link, _)| unsafe { link.forget() });
+        entries().for_each(|(link, _)| unsafe { link.forget() });
+    }
+
+    /// Sets the table of the map to a new one, to which all parts refer. Growth is locked.
+    fn finish(&self, new: &TableLink<K, V>) {
+        let old = TableLink::empty();
+        old.set(&self.table);
+        self.table.set(new);
+        // SAFETY: the links of the map and of all parts refer to the new table.
+        if unsafe { old.retire() } {
+            // A table is large: it does not wait until the thread has retired many values.
+            local::with(|local| local.defer(local::RECLAIM));
+        }
     }
 
     /// Removes a key. Returns whether the map contained it. The value is dropped when no section
@@ -236,22 +240,27 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static> Map<K, V> {
             let mut entries = lock(&self.locks[part(hash)]);
             let Some(table) = self.tables[part(hash)].get(guard) else { return false };
             let Some(found) = table.find(guard, hash, key) else { return false };
-            table.remove(hash, &found);
+            table.remove(&found);
             *entries -= 1;
             self.len.add(-1);
             true
         })
     }
 
-    /// Removes all keys, one part after the other.
+    /// Removes all keys, one part after the other. The map then has a table of the smallest size.
     pub fn clear(&self) {
         read_section(|guard| {
+            let _growth = lock(&self.growth);
+            let Some(table) = self.table.get(guard) else { return };
+            let new = table.is_enlarged().then(|| TableLink::enlarged(None));
             for (number, link) in self.tables.iter().enumerate() {
                 let mut entries = lock(&self.locks[number]);
-                link.get(guard).into_iter().for_each(|table| table.clear(number));
+                table.clear(number);
+                new.iter().for_each(|new| link.set(new));
                 self.len.add(-(*entries as i64));
                 *entries = 0;
             }
+            new.iter().for_each(|new| self.finish(new));
         });
     }
 

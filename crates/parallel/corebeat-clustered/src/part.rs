@@ -103,13 +103,13 @@ pub(crate) fn release(slot: usize) {
 
 /// Folds the parts of a slot, always in the same order. A later call may find more parts. [`NONE`]
 /// has no parts.
-pub(crate) fn fold<A>(slot: usize, begin: A, mut f: impl FnMut(A, u64) -> A) -> A {
+pub(crate) fn fold<A>(slot: usize, start: A, mut f: impl FnMut(A, u64) -> A) -> A {
     if slot == NONE {
-        return begin;
+        return start;
     }
     // Relaxed: nothing depends on when the numbers are observed.
     let load = |block: &Option<Box<Block>>| {
         block.as_ref().map_or(0, |block| block.part(slot).load(Ordering::Relaxed))
     };
-    GLOBAL.parts.lock().blocks.iter().fold(begin, |sum, block| f(sum, load(block)))
+    GLOBAL.parts.lock().blocks.iter().fold(start, |sum, block| f(sum, load(block)))
 }

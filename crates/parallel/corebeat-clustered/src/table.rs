@@ -6,14 +6,17 @@
 //!       v
 //!   [ birth, buckets ] [ tags | 7 links ] [ tags | 7 links ] ...        each in one cache line
 //!                        |         |
-//!                        |         +---> [ birth, key, value ]
+//!                        |         +---> [ birth, hash, key, value ]
 //!                        +---> 7 bits of the hash of each link, and the number of entries
 //!                              that did not fit here and are in a later bucket
 //! ```
 //!
 //! The high bits of a hash select the bucket, and the highest of them the part, which has a lock
-//! for writers. So each part is a range of buckets, of which only a thread with its lock writes. An
-//! entry that does not fit into its bucket is in the next one with room of its part.
+//! for writers. So each part is a range of buckets, to which only a thread with its lock writes. An
+//! entry that does not fit into its bucket is in the next bucket of its part that has room.
+//!
+//! An entry keeps the hash that decided on its place: a `Hash` that returns another one later
+//! affects which keys are found, but not how entries move and leave.
 //!
 //! A lookup loads the link, one bucket, and the entry: a tag excludes other entries with a
 //! probability of 127/128. (As F14 of Bronson and Shi, *Open-sourcing F14 for faster, more
@@ -45,7 +48,7 @@ const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = (LOW << 7) & ((1 << (8 * LINKS)) - 1);
 /// Position of the number of entries that have passed over a bucket.
 const PASSED: u32 = 56;
-/// Such a number does not change any more.
+/// A number that has reached this value stays at it.
 const PASSED_MAX: u64 = 0xff;
 
 /// One cache line. Only a thread that has locked the part writes it.
@@ -64,6 +67,7 @@ struct Bucket<K: Send + Sync + 'static, V: Send + Sync + 'static> {
 const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 
 pub(crate) struct Entry<K, V> {
+    pub(crate) hash: u64,
     pub(crate) key: K,
     pub(crate) value: V,
 }
@@ -134,7 +138,8 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> Copy for Table<'_, K, V
 
 impl<K: Send + Sync + 'static, V: Send + Sync + 'static> PartialEq for Table<'_, K, V> {
     fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self.buckets, other.buckets)
+        // Not the lengths: computing them takes time.
+        ptr::eq(self.buckets.as_ptr(), other.buckets.as_ptr())
     }
 }
 
@@ -142,6 +147,11 @@ impl<'e, K: Send + Sync + 'static, V: Send + Sync + 'static> Table<'e, K, V> {
     /// Number of buckets of a part, a power of two.
     fn part_len(self) -> usize {
         self.buckets.len() / PARTS
+    }
+
+    /// Returns whether the table is larger than the smallest one.
+    pub(crate) fn is_enlarged(self) -> bool {
+        self.part_len() > 1
     }
 
     /// Returns whether a part with this number of entries has room for another one. Small parts
@@ -159,26 +169,6 @@ impl<'e, K: Send + Sync + 'static, V: Send + Sync + 'static> Table<'e, K, V> {
         let at = if passed == 0 { home } else { home & !within | (home + passed) & within };
         // SAFETY: the hash without the shifted bits is less than the number of buckets.
         unsafe { self.buckets.get_unchecked(at) }
-    }
-
-    /// Finds an entry if it is the first candidate in the first bucket on its path, as most entries
-    /// are.
-    #[inline(always)]
-    fn find_first<Q: Eq + ?Sized>(
-        self,
-        guard: &'e Guard<'_>,
-        hash: u64,
-        key: &Q,
-    ) -> Option<&'e Entry<K, V>>
-    where
-        K: Borrow<Q>,
-    {
-        let bucket = self.bucket(hash, 0);
-        let candidates = equal(bucket.tags.load(Ordering::Relaxed), tag(hash));
-        if candidates == 0 {
-            return None;
-        }
-        bucket.links[lowest(candidates)].get(guard).filter(|entry| entry.key.borrow() == key)
     }
 
     pub(crate) fn find<Q: Eq + ?Sized>(
@@ -229,12 +219,12 @@ impl<'e, K: Send + Sync + 'static, V: Send + Sync + 'static> Table<'e, K, V> {
         }
     }
 
-    /// Removes an entry that was found by this hash. The part is locked.
-    pub(crate) fn remove(self, hash: u64, found: &Found<'e, K, V>) {
+    /// Removes an entry. The part is locked.
+    pub(crate) fn remove(self, found: &Found<'e, K, V>) {
         found.link().destroy();
         let tags = found.bucket.tags.load(Ordering::Relaxed);
         found.bucket.tags.store(tags & !(0xff << (8 * found.at)), Ordering::Relaxed);
-        let path = (0..).map(|passed| self.bucket(hash, passed));
+        let path = (0..).map(|passed| self.bucket(found.entry.hash, passed));
         for bucket in path.take_while(|bucket| !ptr::eq(*bucket, found.bucket)) {
             let tags = bucket.tags.load(Ordering::Relaxed);
             if tags >> PASSED != PASSED_MAX {
@@ -250,6 +240,9 @@ impl<'e, K: Send + Sync + 'static, V: Send + Sync + 'static> Table<'e, K, V> {
     /// Removes all entries of a part, which is locked.
     pub(crate) fn clear(self, part: usize) {
         for bucket in self.part(part) {
+            if bucket.tags.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
             for link in &bucket.links {
                 link.destroy();
             }
@@ -320,18 +313,35 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> TableLink<K, V> {
         Some(Table { buckets, shift })
     }
 
-    /// Finds an entry as [`Table::find_first`].
+    /// Finds an entry if it is the first candidate in the first bucket on its path, as most entries
+    /// are. Returns `None` if there is no candidate on its path, and the link of its part refers to
+    /// this table too: the part has not moved, so no entry has. Otherwise calls `search`.
     #[inline(always)]
-    pub(crate) fn find_first<'g, Q: Eq + ?Sized>(
+    pub(crate) fn find_first<'g, 't, Q: Eq + ?Sized>(
         &self,
         guard: &'g Guard<'_>,
         hash: u64,
         key: &Q,
+        of_part: impl FnOnce() -> &'t TableLink<K, V>,
+        search: impl FnOnce() -> Option<&'g Entry<K, V>>,
     ) -> Option<&'g Entry<K, V>>
     where
         K: Borrow<Q>,
     {
-        self.get(guard)?.find_first(guard, hash, key)
+        let Some(table) = self.get(guard) else { return search() };
+        let bucket = table.bucket(hash, 0);
+        let tags = bucket.tags.load(Ordering::Relaxed);
+        let candidates = equal(tags, tag(hash));
+        if candidates == 0 {
+            if tags >> PASSED == 0 && of_part().get(guard) == Some(table) {
+                return None;
+            }
+        } else if let Some(entry) = bucket.links[lowest(candidates)].get(guard)
+            && entry.key.borrow() == key
+        {
+            return Some(entry);
+        }
+        search()
     }
 
     /// Makes this link refer to the table of another one.
@@ -341,18 +351,33 @@ impl<K: Send + Sync + 'static, V: Send + Sync + 'static> TableLink<K, V> {
         self.to.store(other.to.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Retires the table.
+    /// Frees the table, if any, and retires its entries.
+    ///
+    /// # Safety
+    ///
+    /// No thread uses the table, and this link is not used any more.
+    pub(crate) unsafe fn free(&mut self) {
+        // Relaxed: by the contract of this function, the last change is visible.
+        let header = header(self.to.load(Ordering::Relaxed));
+        if !header.is_null() {
+            // SAFETY: the caller guarantees it.
+            unsafe { free::<K, V>(header.cast()) };
+        }
+    }
+
+    /// Retires the table. Returns whether there was one.
     ///
     /// # Safety
     ///
     /// No other link refers to the table, and none will: new sections do not find it.
-    pub(crate) unsafe fn retire(self) {
+    pub(crate) unsafe fn retire(self) -> bool {
         // Relaxed: as in `set`.
         let header = header(self.to.load(Ordering::Relaxed));
         if !header.is_null() {
             // SAFETY: the caller guarantees it, and the table begins with its birth.
             unsafe { retire(header.cast(), free::<K, V>) };
         }
+        !header.is_null()
     }
 }
 

@@ -147,17 +147,17 @@ fn loom_planted_faults_in_ready_objects_are_detected() {
     let pool = "ready::loom_object_of_a_pool_has_one_user_at_a_time";
     let shared = "ready::loom_shared_value_exists_until_its_last_reference_is_dropped";
     let map = "ready::loom_present_key_is_found_while_the_map_grows";
-    // A thread that finds a cleared slot of the old table must find the new table: this depends on
-    // one store.
-    let store = "ptr::null_mut(), Ordering::Release";
-    let line = include_str!("../link.rs")
-        .lines()
-        .position(|line| line.contains(store))
-        .expect("the store is in link.rs")
-        + 1;
-    let cleared = format!("release link.rs:{line}");
+    let release_of = |store| {
+        let mut lines = include_str!("../link.rs").lines();
+        let line = lines.position(|line| line.contains(store)).expect("the store is in link.rs");
+        format!("release link.rs:{}", line + 1)
+    };
+    // A thread that finds a cleared slot of the old table must find the new table.
+    let cleared = release_of("ptr::null_mut(), Ordering::Release");
+    let replaced = release_of("Linked::new(value), Ordering::Release");
     fault::assert_noticed(&[
         (map, cleared.as_str()),
+        (map, replaced.as_str()),
         (map, "release table.rs"),
         (map, "acquire table.rs"),
         (lock, "light lock.rs"),
