@@ -114,7 +114,7 @@
 //!   (Acquire), and then the requests.
 //! - (c) Nothing depends on when threads observe the numbers.
 //! - (d) The value is visible to the next owner.
-//! - (e) A tag without a value leads to none, and a thread to which an insertion is visible finds its
+//! - (e) A tag without a value leads to none. A thread to which an insertion is visible finds its
 //!   tag (`table`).
 //!
 //! `light` and `heavy` are the fences of [`corebeat_sync::asymmetric`].
