@@ -75,6 +75,11 @@ impl KernelTable {
         Err(Error::NotBuilt)
     }
 
+    /// Whether the causes of blocked time are counted.
+    pub fn has_causes(&self) -> bool {
+        match *self {}
+    }
+
     /// Lets the kernel check the programs of the table.
     ///
     /// # Errors

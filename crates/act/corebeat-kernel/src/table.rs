@@ -80,6 +80,12 @@ impl KernelTable {
         object::explained(|| with_causes_if_permitted(load), Error::LoadTable)
     }
 
+    /// Whether the time of futex waits is counted, with its causes. Some kernels permit no programs
+    /// in their functions.
+    pub fn has_causes(&self) -> bool {
+        self.0.rows.has_causes
+    }
+
     /// As [`load`](Self::load), for a number of threads, in tests.
     ///
     /// # Errors

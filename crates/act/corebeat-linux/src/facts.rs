@@ -447,7 +447,7 @@ fn sched_ext() -> Fact {
         "sched_ext",
         either(there, "schedulers can be loaded", "missing"),
         "the scheduler of Corebeat cannot be loaded; affinity, slices and classes still work",
-        "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, as in Debian forky, Fedora and Arch",
+        "use Linux 6.13 or later with CONFIG_SCHED_CLASS_EXT, as in Debian forky, Fedora and Arch",
     )
 }
 

@@ -252,8 +252,11 @@ impl Thread {
             // The thread was blocked by one cause through the whole span.
             self.wait_samples = WaitSamples::default();
         }
-        self.wait_samples.add(counted.state(), counted.blocked_ns());
-        let parts = self.sampled_parts(fallback);
+        for state in counted.states() {
+            self.wait_samples.add(state, counted.blocked_ns() / 2);
+        }
+        // Unlike files, rows are hidden from nobody who has a table.
+        let parts = self.wait_samples.parts().or(fallback);
         match counted.is_quiet() {
             // The next sleep may have another cause.
             true => self.wait_samples = WaitSamples::default(),

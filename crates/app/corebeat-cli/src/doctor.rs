@@ -61,7 +61,7 @@ fn scheduler() -> Fact {
 /// Whether `--tables` works.
 fn table() -> Fact {
     let (offer, detail) = match corebeat_kernel::KernelTable::check_load() {
-        Ok(()) => (Offer::Yes, "can be loaded (--tables, --kernel)".to_owned()),
+        Ok(()) => (Offer::Yes, "can be loaded (--tables)".to_owned()),
         Err(why) => (Offer::No, why.to_string()),
     };
     Fact {

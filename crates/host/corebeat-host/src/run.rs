@@ -374,8 +374,8 @@ fn hold(
     let machine = LinuxMachine::new(Options {
         counters: detailed,
         spin: detailed,
-        // The table has the times already.
-        exact_locks: options.exact_locks && table.is_none(),
+        // A table with causes has the times already.
+        exact_locks: options.exact_locks && !table.as_ref().is_some_and(KernelTable::has_causes),
         allowed_cpus: true,
         // Programs can observe signals. The user has not asked for turns.
         freezes_by_groups_only: options.policy == PolicyName::Auto,

@@ -58,7 +58,7 @@ pub(super) struct Rows {
     start: NonNull<Row>,
     count: u32,
     /// Whether programs count the time of futex waits.
-    has_causes: bool,
+    pub(super) has_causes: bool,
 }
 
 // SAFETY: the memory belongs to the process, and all its fields are atomic.

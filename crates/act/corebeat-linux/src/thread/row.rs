@@ -85,6 +85,17 @@ pub(super) fn name(counts: &ThreadCounts) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(&counts.name[..end])
 }
 
+/// Returns a state as the files show it.
+fn wait_state(state: CountedState) -> WaitState {
+    match state {
+        CountedState::Blocked(BlockedCause::Lock) => WaitState::Lock(0),
+        CountedState::Blocked(BlockedCause::Park) => WaitState::Park(0),
+        CountedState::Blocked(BlockedCause::Sleep) => WaitState::Asleep,
+        CountedState::Blocked(BlockedCause::Stopped) => WaitState::Stopped,
+        CountedState::Runs | CountedState::Waits | CountedState::Ended => WaitState::Awake,
+    }
+}
+
 impl CountedSpan {
     /// Returns whether the thread was blocked through the whole time.
     pub(super) fn is_quiet(&self) -> bool {
@@ -108,14 +119,15 @@ impl CountedSpan {
     }
 
     /// Returns the state at the end, as the files show it.
-    pub(super) fn state(&self) -> WaitState {
-        match self.after.state {
-            CountedState::Blocked(BlockedCause::Lock) => WaitState::Lock(0),
-            CountedState::Blocked(BlockedCause::Park) => WaitState::Park(0),
-            CountedState::Blocked(BlockedCause::Sleep) => WaitState::Asleep,
-            CountedState::Blocked(BlockedCause::Stopped) => WaitState::Stopped,
-            CountedState::Runs | CountedState::Waits | CountedState::Ended => WaitState::Awake,
-        }
+    fn state(&self) -> WaitState {
+        wait_state(self.after.state)
+    }
+
+    /// Returns the states at both ends. Each stands for half of the blocked time; the thread may
+    /// have ended meanwhile. A stop that is over counts as another state.
+    pub(super) fn states(&self) -> [WaitState; 2] {
+        let first = wait_state(self.before.state);
+        [if first == WaitState::Stopped { WaitState::Awake } else { first }, self.state()]
     }
 
     /// Returns the parts of the blocked time, for counts with causes. `None` without blocked time.

@@ -401,12 +401,12 @@ impl ThreadRow for Script {
     }
 }
 
-#[test]
-fn row_of_a_thread_replaces_its_files_until_it_ends() {
+/// A row of a thread that runs.
+fn running_row() -> ThreadCounts {
     const MS: u64 = 1_000_000;
     let mut name = [0; THREAD_NAME_BYTES];
     name[..3].copy_from_slice(b"old");
-    let first = ThreadCounts {
+    ThreadCounts {
         state: CountedState::Runs,
         at_ns: 1_000 * MS,
         cpu: CpuId(1),
@@ -421,7 +421,34 @@ fn row_of_a_thread_replaces_its_files_until_it_ends() {
         involuntary: 0,
         migrations: 1,
         name,
+    }
+}
+
+#[test]
+fn cause_of_a_thread_that_ends_is_that_at_the_start_of_the_span() {
+    let state = CountedState::Blocked(BlockedCause::Sleep);
+    let first = ThreadCounts { state, has_causes: false, ..running_row() };
+    let at_ns = first.at_ns + 1_000_000_000;
+    let ended = ThreadCounts { state: CountedState::Ended, at_ns, ..first };
+    let row: Box<dyn ThreadRow> = Box::new(Script(Mutex::new(vec![first, ended])));
+    let (pid, tid) = (std::process::id() as i32, rustix::thread::gettid().as_raw_nonzero().get());
+    let buffer = &mut Buffer::new();
+    let mut thread = Thread::open(pid, tid, true, None, Some(row), buffer).unwrap();
+    // Samples of other threads show another cause.
+    let others = Some(WaitParts { stopped: 0.0, futex: 1.0, lock: Some(0.0) });
+    let (Observed::Alive(sample) | Observed::Ended(Some(sample))) =
+        thread.observe(true, others, buffer)
+    else {
+        panic!("the row has counts");
     };
+    assert_eq!((sample.shares.sleep, sample.shares.park), (Some(1.0), Some(0.0)));
+}
+
+#[test]
+fn row_of_a_thread_replaces_its_files_until_it_ends() {
+    const MS: u64 = 1_000_000;
+    let first = running_row();
+    let mut name = first.name;
     name[..3].copy_from_slice(b"new");
     let second = ThreadCounts {
         state: CountedState::Blocked(BlockedCause::Sleep),
