@@ -255,7 +255,7 @@ impl Thread {
         for state in counted.states() {
             self.wait_samples.add(state, counted.blocked_ns() / 2);
         }
-        // Unlike files, rows are hidden from nobody who has a table.
+        // The files of some threads are hidden; rows never are.
         let parts = self.wait_samples.parts().or(fallback);
         match counted.is_quiet() {
             // The next sleep may have another cause.

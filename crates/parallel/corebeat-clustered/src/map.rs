@@ -32,10 +32,11 @@ type Hasher = std::hash::BuildHasherDefault<DefaultHasher>;
 /// });
 /// ```
 ///
-/// Entries are global and do not move: a reader follows [`Link`]s in its [`read_section`], and
-/// writes only the thread's own state of the section. A writer locks one of 64 parts, replaces an
-/// entry, and retires the old one, which is dropped when the sections that may have found it are
-/// over. The number of entries is counted in the threads that add and remove them ([`Counter`]).
+/// Entries are global and do not move: a reader follows [`Link`](crate::Link)s in its
+/// [`read_section`], and writes only the thread's own state of the section. A writer locks one of
+/// 64 parts, replaces an entry, and retires the old one, which is dropped when the sections that
+/// may have found it are over. The number of entries is counted in the threads that add and remove
+/// them ([`Counter`]).
 ///
 /// Each operation on a key is atomic. An iteration returns every entry that exists during the whole
 /// iteration once, and some of the others; it locks one part after the other. Keys are compared
