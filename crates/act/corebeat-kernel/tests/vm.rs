@@ -460,6 +460,12 @@ fn threads_leave_a_cpu_that_a_thread_of_the_default_scheduler_takes() {
     drop(machine);
 }
 
+/// Checks that no note reports that the kernel has removed the scheduler.
+fn assert_not_removed(machine: &LinuxMachine) {
+    let notes = machine.notes();
+    assert!(notes.iter().all(|note| !note.contains("removed")), "{notes:?}");
+}
+
 #[test]
 fn a_cpu_that_is_unplugged_and_plugged_leaves_the_scheduler_loaded() {
     let Some(_alone) = alone() else { return };
@@ -470,7 +476,7 @@ fn a_cpu_that_is_unplugged_and_plugged_leaves_the_scheduler_loaded() {
         wait_until("progress", || groups.read(1).unwrap().ran_ns > before);
     }
     assert_eq!(state(), "enabled");
-    assert!(machine.notes().iter().all(|note| !note.contains("removed")), "{:?}", machine.notes());
+    assert_not_removed(&machine);
     drop(programs);
 }
 
@@ -497,7 +503,7 @@ fn changes_of_affinity_and_class_leave_the_scheduler_loaded() {
     assert_eq!(state(), "enabled");
     let [of_a, of_b] = ran_ns(&groups, Duration::from_secs(1));
     assert!(of_a > 0 && of_b > 0);
-    assert!(machine.notes().iter().all(|note| !note.contains("removed")), "{:?}", machine.notes());
+    assert_not_removed(&machine);
 }
 
 /// A process that steers another one until it is killed; without a role it does nothing.

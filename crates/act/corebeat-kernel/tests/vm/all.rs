@@ -123,7 +123,7 @@ fn threads_run_beside_a_real_time_thread() {
     );
     [0, 1, 2].into_iter().for_each(|group| wait_for_progress(&groups, group, 100_000_000));
     assert_eq!(state(), "enabled");
-    assert!(machine.notes().iter().all(|note| !note.contains("removed")), "{:?}", machine.notes());
+    assert_not_removed(&machine);
     drop(programs);
 }
 
@@ -146,7 +146,7 @@ fn a_bounded_fork_bomb_leaves_the_scheduler_loaded_and_programs_running() {
     bomb.kill();
     first.wait().unwrap();
     wait_until("the end of the bomb", || groups.read(0).unwrap().runnable < BOMB_PROCESSES / 4);
-    assert!(machine.notes().iter().all(|note| !note.contains("removed")), "{:?}", machine.notes());
+    assert_not_removed(&machine);
     drop(programs);
 }
 
@@ -228,6 +228,6 @@ fn a_cpu_that_is_unplugged_and_plugged_leaves_all_threads_scheduled() {
         },
     );
     assert_eq!(state(), "enabled");
-    assert!(machine.notes().iter().all(|note| !note.contains("removed")), "{:?}", machine.notes());
+    assert_not_removed(&machine);
     drop(programs);
 }

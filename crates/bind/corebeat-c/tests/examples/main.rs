@@ -179,13 +179,20 @@ fn thread_is_not_cancelled_within_a_call() {
     run_without_and_with_daemon("../tests/cancel.c", "the thread has ended\n");
 }
 
+/// Returns those of these compilers that are installed.
+fn installed<const N: usize>(compilers: [&'static str; N]) -> impl Iterator<Item = &'static str> {
+    compilers.into_iter().filter(|compiler| {
+        let is_installed = Command::new(compiler).arg("--version").output().is_ok();
+        if !is_installed {
+            eprintln!("skipped: {compiler} is not installed (apt install gcc g++ clang)");
+        }
+        is_installed
+    })
+}
+
 #[test]
 fn transactions_in_c_agree_with_their_headers() {
-    for compiler in ["gcc", "clang"] {
-        if Command::new(compiler).arg("--version").output().is_err() {
-            eprintln!("skipped: {compiler} is not installed (apt install {compiler})");
-            continue;
-        }
+    for compiler in installed(["gcc", "clang"]) {
         // Loads and stores inline, and in the library.
         for way in ["-UCOREBEAT_STM_CALLS", "-DCOREBEAT_STM_CALLS"] {
             let folder = tempfile::tempdir().unwrap();
@@ -223,11 +230,7 @@ fn variable_of_inline_loads_is_thread_local() {
 
 #[test]
 fn sanitizers_turn_inline_loads_off() {
-    for compiler in ["gcc", "clang"] {
-        if Command::new(compiler).arg("--version").output().is_err() {
-            eprintln!("skipped: {compiler} is not installed (apt install {compiler})");
-            continue;
-        }
+    for compiler in installed(["gcc", "clang"]) {
         for sanitizer in ["address", "thread"] {
             let folder = tempfile::tempdir().unwrap();
             // The library is unused without linking.
@@ -242,11 +245,7 @@ fn sanitizers_turn_inline_loads_off() {
 #[test]
 fn modules_and_unit_loads_in_c_agree_with_their_headers() {
     let folder = tempfile::tempdir().unwrap();
-    for compiler in ["gcc", "clang"] {
-        if Command::new(compiler).arg("--version").output().is_err() {
-            eprintln!("skipped: {compiler} is not installed (apt install {compiler})");
-            continue;
-        }
+    for compiler in installed(["gcc", "clang"]) {
         let program = compile(folder.path(), compiler, "../tests/module.c", &["-pthread"]);
         assert_eq!(run(&mut Command::new(&program)), "the headers are correct\n", "{compiler}");
         assert_eq!(run(Command::new(&program).arg("order")), "in order\n", "{compiler}");
@@ -368,11 +367,7 @@ fn page_on_libraries_agrees_with_headers_and_crates() {
 
 #[test]
 fn headers_of_transactions_compile_as_cpp() {
-    for compiler in ["g++", "clang++"] {
-        if Command::new(compiler).arg("--version").output().is_err() {
-            eprintln!("skipped: {compiler} is not installed");
-            continue;
-        }
+    for compiler in installed(["g++", "clang++"]) {
         let folder = tempfile::tempdir().unwrap();
         let program = compile(folder.path(), compiler, "../tests/stm.cpp", &["-std=c++11"]);
         assert_eq!(symbols(&program).contains(SELF), HAS_INLINE, "{compiler}");
