@@ -48,7 +48,7 @@ pub(crate) const BENCHES: [Bench; 4] = [
     Bench {
         name: "scoop.pause",
         summary: "time of a call while one collection follows another",
-        peers: &["corebeat, no collections", "go", "java, serial"],
+        peers: &["corebeat, no collections", "limit", "go", "java, serial"],
         tools: TOOLS,
         cases: |session| apart::names(&pauses(session)),
         run: |session| run(session, 2, |_| ("µs", Better::Lower), &pauses(session)),
@@ -158,8 +158,8 @@ fn pauses(session: &Session) -> Vec<Case<Subject, Load>> {
         name: format!("{name}, {} of {objects} objects", load.called),
         ..load.case(subjects)
     };
-    let own = [Subject::Corebeat, Subject::Idle];
-    let all = [Subject::Corebeat, Subject::Idle, Subject::Go, Subject::Java];
+    let own = [Subject::Corebeat, Subject::Idle, Subject::Limit];
+    let all = [&own[..], &[Subject::Go, Subject::Java]].concat();
     vec![
         case("middle call", load(1, 500), &own),
         case("99 of 100 calls", load(1, 990), &own),

@@ -146,7 +146,7 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         }
         "scoop.collect" => &["objects only", "processor as object", "gc-arena"],
         "scoop.mark" => &["objects only"],
-        "scoop.pause" => &["corebeat, no collections"],
+        "scoop.pause" => &["corebeat, no collections", "limit"],
         "scoop.leak" => &["actix", "ractor"],
         "clustered.counter" => &[
             "corebeat, borrowed",

@@ -47,18 +47,23 @@ usage: cargo xtask ci [--only STEP]      run all checks up to the first failure,
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut own = args.iter().take_while(|arg| **arg != "--");
+    if own.any(|arg| matches!(*arg, "-h" | "--help")) {
+        println!("{}", usage());
+        return ExitCode::SUCCESS;
+    }
     let done = match args[..] {
         ["ci"] => step::run(None),
         ["ci", "--only", name] if step::NAMES.contains(&name) => step::run(Some(name)),
-        ["ci", "--only", name] => return usage(&format!("there is no step '{name}'")),
+        ["ci", "--only", name] => return refuse(&format!("there is no step '{name}'")),
         ["soak"] => soak::run(30),
         ["soak", "--minutes", n] => match n.parse() {
             Ok(minutes) => soak::run(minutes),
-            Err(_) => return usage(&format!("'{n}' is not a number of minutes")),
+            Err(_) => return refuse(&format!("'{n}' is not a number of minutes")),
         },
         ["autofuture", "--programs", "--seeds", n, ref names @ ..] => match n.parse() {
             Ok(seeds) => program::run(names, seeds),
-            Err(_) => return usage(&format!("'{n}' is not a number of seeds")),
+            Err(_) => return refuse(&format!("'{n}' is not a number of seeds")),
         },
         ["autofuture", "--programs", ref names @ ..] => program::run(names, program::SEEDS),
         ["autofuture", "--speed", "--quick", ref names @ ..] => speed::run(names, true),
@@ -73,10 +78,10 @@ fn main() -> ExitCode {
                 Ok(code) => return ExitCode::from(code),
                 Err(why) => Err(why),
             },
-            Err(wrong) => return usage(&wrong),
+            Err(wrong) => return refuse(&wrong),
         },
-        [] => return usage("a command is missing"),
-        _ => return usage(&format!("'{}' is not a command", args.join(" "))),
+        [] => return refuse("a command is missing"),
+        _ => return refuse(&format!("'{}' is not a command", args.join(" "))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,7 +129,11 @@ fn vm<'a>(mut args: &'a [&'a str]) -> Result<(vm::Groups, bool, u32, &'a [&'a st
     }
 }
 
-fn usage(wrong: &str) -> ExitCode {
-    eprintln!("xtask: {wrong}\n{USAGE}\nsteps: {}", step::NAMES.join(" "));
+fn usage() -> String {
+    format!("{USAGE}\nsteps: {}", step::NAMES.join(" "))
+}
+
+fn refuse(wrong: &str) -> ExitCode {
+    eprintln!("xtask: {wrong}\n{}", usage());
     ExitCode::from(2)
 }

@@ -5,6 +5,7 @@ use super::heap::{Home, grow, home, system};
 use super::plan::{Plan, Work};
 use super::subject::Subject;
 use corebeat_scoop::Separate;
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -29,19 +30,27 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     for home in homes.iter().chain([&called]) {
         home.query(&client, grow).map_err(failed)?;
     }
-    let (over, has_collected) = (AtomicBool::new(false), Barrier::new(2));
+    let (over, has_worked) = (AtomicBool::new(false), Barrier::new(2));
     let mut times = Vec::with_capacity(CALLS_MAX);
+    let work: Option<&(dyn Fn() + Sync)> = match options.subject {
+        Subject::Corebeat => Some(&|| {
+            system.collect();
+        }),
+        Subject::Limit => Some(&compute),
+        _ => None,
+    };
     thread::scope(|scope| {
-        if options.subject == Subject::Corebeat {
-            scope.spawn(|| {
-                system.collect();
-                has_collected.wait();
+        if let Some(work) = work {
+            let (over, has_worked) = (&over, &has_worked);
+            scope.spawn(move || {
+                work();
+                has_worked.wait();
                 while !over.load(Ordering::SeqCst) {
-                    system.collect();
+                    work();
                 }
             });
             // The system may start the thread late.
-            has_collected.wait();
+            has_worked.wait();
         }
         let end = Instant::now() + Duration::from_millis(options.span_ms);
         let mut made = Ok(());
@@ -56,4 +65,11 @@ pub(super) fn measure(options: &Options) -> Result<(f64, u64), String> {
     times.sort_unstable();
     let at = (times.len() - 1) * options.per_mille / 1000;
     Ok((times[at].as_secs_f64() * 1e6, times.len() as u64))
+}
+
+/// Takes some microseconds.
+fn compute() {
+    for i in 0..10_000 {
+        black_box(i);
+    }
 }

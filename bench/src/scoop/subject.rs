@@ -13,6 +13,9 @@ pub(crate) enum Subject {
     /// Corebeat without collections.
     #[value(name = "corebeat, no collections")]
     Idle,
+    /// Corebeat without collections, while another thread computes: the system divides the time of
+    /// the CPUs among as many threads as with collections.
+    Limit,
     GcArena,
     Go,
     #[value(name = "java, serial")]

@@ -2,8 +2,8 @@
 
 use super::{Cosched, Fragments, SetError};
 use corebeat_machine::{
-    Action, AppliedAction, CoscheduledSet, Coscheduler, Decision, Policy, ProgramId, ProgramSample,
-    Snapshot, Topology,
+    Action, AppliedAction, CoscheduledSet, Coscheduler, Decision, Inaction, Policy, ProgramId,
+    ProgramSample, Snapshot, Topology,
 };
 
 /// Name of the policy.
@@ -18,6 +18,10 @@ pub(crate) const REFUSED: &str = "the machine refused to freeze a program";
 /// Reasons of the ordinary decisions: a program is frozen, and a program is thawed.
 const TURN: [&str; 2] = ["it is the turn of other programs", "it is the turn of this program"];
 
+/// Reasons why no program waited: there is one program, and there are several.
+const ALONE: &str = "there is no other program to take turns with";
+const ROOM: &str = "the programs never needed more CPUs at the same time than there are";
+
 /// The policy for programs as sets: programs whose turn it is not are frozen. A turn lasts at least
 /// from one snapshot to the next. If the machine refuses to freeze a program, the policy thaws all
 /// programs and ends the turns.
@@ -26,6 +30,8 @@ pub struct Coscheduling {
     pub(super) gangs: Vec<Gang>,
     /// Whether the machine refused to freeze a program.
     is_refused: bool,
+    /// Whether a program has waited for its turn.
+    has_waited: bool,
 }
 
 /// A program as a set.
@@ -54,6 +60,7 @@ impl Coscheduling {
             core: Cosched::new(topology, &sets, slice_ns, Fragments::Fill)?,
             gangs: programs.iter().map(gang).collect(),
             is_refused: false,
+            has_waited: false,
         })
     }
 
@@ -124,6 +131,7 @@ impl Policy for Coscheduling {
                 let must_freeze = gang.need > 0 && !has_turn(at);
                 if must_freeze == frozen && gang.frozen != frozen {
                     gang.frozen = frozen;
+                    self.has_waited |= frozen;
                     let why = if frozen { TURN[0] } else { why };
                     let action = Action::SetFrozen { program: gang.program, frozen };
                     decisions.push(Decision { policy: NAME, action, why: why.into() });
@@ -140,6 +148,17 @@ impl Policy for Coscheduling {
             gang.frozen = false;
             self.is_refused = true;
         }
+    }
+
+    fn inactions(&self, program: ProgramId) -> Vec<Inaction> {
+        let why = match self.gangs[..] {
+            _ if self.has_waited => None,
+            [_] => Some(ALONE),
+            _ => Some(ROOM),
+        };
+        let is_mine = self.gangs.iter().any(|gang| gang.program == program);
+        let why = why.filter(|_| is_mine);
+        why.map(|why| Inaction { policy: NAME, why: why.into() }).into_iter().collect()
     }
 }
 

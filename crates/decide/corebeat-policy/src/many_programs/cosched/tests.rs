@@ -381,3 +381,23 @@ fn refused_freezing_thaws_all_programs_and_ends_the_turns() {
     }
     assert_eq!((requests, frozen), (2, [false; 3]));
 }
+
+#[test]
+fn programs_that_never_wait_have_a_reason() {
+    let reasons = |cpus: u32, ids: &[(ProgramId, u32)]| {
+        let mut policy = Coscheduling::new(&Topology::flat(cpus), ids, MS).unwrap();
+        for turn in 1..=3 {
+            let programs = ids.iter().map(|(id, _)| program(id.0, 1.0, 1.0)).collect();
+            let sample =
+                Snapshot { at_ns: turn * MS, span_ns: MS, programs, ..Snapshot::default() };
+            policy.decide(&sample);
+        }
+        let of = |id| policy.inactions(id).into_iter().map(|inaction| inaction.why);
+        assert_eq!(of(ProgramId(7)).count(), 0, "not a program of the policy");
+        of(ids[0].0).collect::<Vec<_>>().concat()
+    };
+    let (first, second) = ((ProgramId(0), 2), (ProgramId(1), 2));
+    assert!(reasons(2, &[first]).contains("no other program"));
+    assert!(reasons(4, &[first, second]).contains("never needed more CPUs"));
+    assert_eq!(reasons(2, &[first, second]), "", "the programs took turns");
+}
