@@ -4,8 +4,9 @@ mod block;
 mod thread;
 
 pub(crate) use block::{
-    TimeLimit, block, block_on_set, block_on_task, blocking_token, cancellation, may_block, nanos,
-    note_await, sleep_task, sleep_thread, unblocked, yield_task,
+    TimeLimit, begin_block, block, block_on_set, block_on_task, blocking_token, cancellation,
+    end_block, end_block_if_woken, may_block, nanos, note_await, sleep_task, sleep_thread,
+    suspend_blocked, unblocked, yield_task,
 };
 pub(crate) use thread::{become_blocking_task, wake_thread};
 

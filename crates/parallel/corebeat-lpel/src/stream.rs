@@ -470,10 +470,16 @@ impl<T> End<T> {
         self.stamp = u64::MAX;
     }
 
-    /// Handles a new dispatch of the task while the task uses this end.
+    /// Returns whether the caller has entered this end and used no other place since.
+    #[inline(always)]
+    fn is_entered(&self) -> bool {
+        self.stamp == current::current_stamp()
+    }
+
+    /// Handles a new user of this end, or a new dispatch of the task that uses this end.
     #[inline(always)]
     fn resume(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
-        if self.stamp != current::current_stamp() {
+        if !self.is_entered() {
             self.enter(side, direction);
         }
     }

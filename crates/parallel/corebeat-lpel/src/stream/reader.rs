@@ -23,15 +23,13 @@ pub struct Reader<T: Send + 'static> {
 impl<T: Send + 'static> Reader<T> {
     #[inline(always)]
     fn enter(&mut self) {
-        if self.end.stamp != current::current_stamp() {
-            self.end.enter(|core| &core.reader, Direction::Read);
-        }
+        self.end.resume(|core| &core.reader, Direction::Read);
     }
 
     /// Reads the next item. If there is none, blocks the calling task, or the calling thread if it
     /// is no task. Returns `None` if all items were read and the writer was dropped, or if the
     /// caller must not wait because it is unwinding.
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self) -> Option<T> {
         self.enter();
         if !self.end.cursor.slot().is_full() && !self.wait() {
@@ -164,19 +162,36 @@ impl<T: Send + 'static> Reader<T> {
 
     /// Waits until there is an item. Returns false at the end of the stream, or if the caller must
     /// not wait.
+    ///
+    /// Inlined into the code of the task: see `current::suspend_blocked`.
+    #[inline(always)]
+    fn wait(&mut self) -> bool {
+        let token = match self.begin_wait() {
+            Ok(token) => token,
+            Err(has_item) => return has_item,
+        };
+        current::suspend_blocked(token, Status::Reading);
+        self.end.is_entered()
+            && self.end.cursor.slot().is_full()
+            && current::end_block_if_woken(token)
+            || self.end_wait(token)
+    }
+
+    /// Leaves a token of the caller, which then must suspend. Without a token, returns whether
+    /// there is an item, as [`Reader::wait`] does.
     #[cold]
     #[inline(never)]
-    fn wait(&mut self) -> bool {
+    fn begin_wait(&mut self) -> Result<Token, bool> {
         loop {
             match self.check_all() {
-                Ok(()) => return true,
-                Err(TryReadError::Closed) => return false,
+                Ok(()) => return Err(true),
+                Err(TryReadError::Closed) => return Err(false),
                 Err(TryReadError::Empty) => {}
             }
             if self.spin() {
                 continue;
             }
-            let Some(token) = current::blocking_token() else { return false };
+            let Some(token) = current::blocking_token() else { return Err(false) };
             assert_not_forked(self.core().process);
             let end = &mut self.end;
             let core = &end.shared.core;
@@ -184,14 +199,32 @@ impl<T: Send + 'static> Reader<T> {
             if must_block(&core.writer, || Recheck::new(&end.shared, true, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);
                 let on = Object::of_stream(core);
-                current::block(&core.reader.word, token, Status::Reading, on);
-                end.resume(|core| &core.reader, Direction::Read);
-                current::unblocked(token);
-                if end.cursor.slot().is_full() {
-                    return true;
+                if current::begin_block(&core.reader.word, token, Status::Reading, on) {
+                    return Ok(token);
                 }
+                self.unblocked(token);
             }
         }
+    }
+
+    /// Continues after the caller has suspended, if there may be no item.
+    #[cold]
+    #[inline(never)]
+    fn end_wait(&mut self, mut token: Token) -> bool {
+        loop {
+            current::end_block(&self.core().reader.word, token, Status::Reading);
+            self.unblocked(token);
+            match self.begin_wait() {
+                Ok(left) => token = left,
+                Err(has_item) => return has_item,
+            }
+            current::suspend_blocked(token, Status::Reading);
+        }
+    }
+
+    fn unblocked(&mut self, token: Token) {
+        self.end.resume(|core| &core.reader, Direction::Read);
+        current::unblocked(token);
     }
 
     /// Spins for an item if the writer is on another worker. Returns whether there is an item.
@@ -256,7 +289,7 @@ impl<T: Send + 'static> Reader<T> {
 impl<T: Send + 'static> Iterator for Reader<T> {
     type Item = T;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<T> {
         self.read()
     }

@@ -6,8 +6,9 @@ use crate::error::{Closed, TryWriteError, assert_not_forked};
 use crate::monitor::Direction;
 use crate::recheck::Recheck;
 use crate::task::{Object, Status};
-use crate::waiter::{self, EMPTY};
+use crate::waiter::{self, EMPTY, Token};
 use corebeat_sync::atomic::Ordering;
+use std::cell::Cell;
 use std::ptr;
 use std::time::Duration;
 
@@ -19,9 +20,7 @@ pub struct Writer<T: Send + 'static> {
 impl<T: Send + 'static> Writer<T> {
     #[inline(always)]
     fn enter(&mut self) {
-        if self.end.stamp != current::current_stamp() {
-            self.end.enter(|core| &core.writer, Direction::Write);
-        }
+        self.end.resume(|core| &core.writer, Direction::Write);
     }
 
     /// Writes an item. If there is no room, blocks the calling task, or the calling thread if it is
@@ -31,7 +30,7 @@ impl<T: Send + 'static> Writer<T> {
     ///
     /// Returns the item if the reader was dropped, or if the caller must not wait because it is
     /// unwinding.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, item: T) -> Result<(), Closed<T>> {
         self.enter();
         if self.end.cursor.slot().is_full() && !self.wait() {
@@ -153,21 +152,38 @@ impl<T: Send + 'static> Writer<T> {
 
     /// Waits until the slot is empty. Returns false if the reader was dropped, or if the caller
     /// must not wait.
-    #[cold]
+    ///
+    /// Inlined into the code of the task: see `current::suspend_blocked`.
+    #[inline(always)]
     fn wait(&mut self) -> bool {
+        let token = match self.begin_wait() {
+            Ok(token) => token,
+            Err(has_room) => return has_room,
+        };
+        current::suspend_blocked(token, Status::Writing);
+        let end = &self.end;
+        let may_be_free = end.is_entered() && !end.core().growing && !end.cursor.slot().is_full();
+        may_be_free && current::end_block_if_woken(token) || self.end_wait(token)
+    }
+
+    /// Leaves a token of the caller, which then must suspend. Without a token, returns whether
+    /// there is room, as [`Writer::wait`] does.
+    #[cold]
+    #[inline(never)]
+    fn begin_wait(&mut self) -> Result<Token, bool> {
         loop {
             let end = &mut self.end;
             let core = &end.shared.core;
             if !end.cursor.slot().is_full() {
-                return true;
+                return Err(true);
             }
             if core.reader.is_closed() {
-                return false;
+                return Err(false);
             }
             if core.unbounded {
                 end.cursor.grow(&end.shared.first);
                 core.publish_capacity(end.cursor.capacity());
-                return true;
+                return Err(true);
             }
             if let Peer::Other(worker) = current::peer(&core.reader) {
                 // The writer waits for half of the buffer: if it continued at the first free slot,
@@ -177,31 +193,57 @@ impl<T: Send + 'static> Writer<T> {
                     continue;
                 }
             }
-            let Some(token) = current::blocking_token() else { return false };
+            let Some(token) = current::blocking_token() else { return Err(false) };
             assert_not_forked(core.process);
-            // SAFETY: the token is that of the calling task or thread.
-            let grow = unsafe { &(*waiter::blocked(token)).grow };
             if core.growing {
-                grow.set(false);
+                Self::grow_request(token).set(false);
                 current::count_growable(true);
             }
             leave_token(&core.writer.word, token);
             if must_block(&core.reader, || Recheck::new(&end.shared, false, token, &end.cursor)) {
                 end.note(|u| u.blocked = true);
                 let on = Object::of_stream(core);
-                current::block(&core.writer.word, token, Status::Writing, on);
-                end.resume(|core| &core.writer, Direction::Write);
-            }
-            let core = &end.shared.core;
-            if core.growing {
-                current::count_growable(false);
-                if grow.replace(false) && end.cursor.slot().is_full() {
-                    end.cursor.grow(&end.shared.first);
-                    core.publish_capacity(end.cursor.capacity());
+                if current::begin_block(&core.writer.word, token, Status::Writing, on) {
+                    return Ok(token);
                 }
             }
-            current::unblocked(token);
+            self.unblocked(token);
         }
+    }
+
+    /// Continues after the caller has suspended, if there may be no room.
+    #[cold]
+    #[inline(never)]
+    fn end_wait(&mut self, mut token: Token) -> bool {
+        loop {
+            current::end_block(&self.end.core().writer.word, token, Status::Writing);
+            self.unblocked(token);
+            match self.begin_wait() {
+                Ok(left) => token = left,
+                Err(has_room) => return has_room,
+            }
+            current::suspend_blocked(token, Status::Writing);
+        }
+    }
+
+    fn unblocked(&mut self, token: Token) {
+        self.enter();
+        let end = &mut self.end;
+        let core = &end.shared.core;
+        if core.growing {
+            current::count_growable(false);
+            if Self::grow_request(token).replace(false) && end.cursor.slot().is_full() {
+                end.cursor.grow(&end.shared.first);
+                core.publish_capacity(end.cursor.capacity());
+            }
+        }
+        current::unblocked(token);
+    }
+
+    /// Returns the request to grow the stream, of the caller, whose token is given.
+    fn grow_request<'a>(token: Token) -> &'a Cell<bool> {
+        // SAFETY: the token is that of the calling task or thread.
+        unsafe { &(*waiter::blocked(token)).grow }
     }
 
     /// Returns whether the reader was dropped.
