@@ -417,7 +417,7 @@ pub(crate) fn end_unstarted(task: Unended) {
 /// # Safety
 ///
 /// `run` has returned `Outcome::Ended`, or `fail` was called: the result has the place of the body.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn publish_end(task: Unended) {
     let header = task.header();
     header.set_status(Status::Zombie);

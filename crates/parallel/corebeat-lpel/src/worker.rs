@@ -669,7 +669,7 @@ impl Worker {
     /// # Safety
     ///
     /// The worker owns the task, which has a result instead of a body ([`task::publish_end`]).
-    #[inline]
+    #[inline(always)]
     unsafe fn end(&self, task: *const Header) {
         // SAFETY: by the contract of this function, and each path to its end ends here.
         let task = unsafe { Unended::from_raw(task) };

@@ -166,32 +166,25 @@ impl<T: Send + 'static> Reader<T> {
     /// Inlined into the code of the task: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
-        let token = match self.begin_wait() {
-            Ok(token) => token,
-            Err(has_item) => return has_item,
-        };
+        let token = self.begin_wait();
+        if token == EMPTY {
+            return self.end.cursor.slot().is_full();
+        }
         current::suspend_blocked(token, Status::Reading);
-        self.end.is_entered()
-            && self.end.cursor.slot().is_full()
-            && current::end_block_if_woken(token)
-            || self.end_wait(token)
+        let may_go_on = self.end.is_entered() && self.end.cursor.slot().is_full();
+        may_go_on && current::end_block_if_woken(token) || self.end_wait(token)
     }
 
-    /// Leaves a token of the caller, which then must suspend. Without a token, returns whether
-    /// there is an item, as [`Reader::wait`] does.
+    /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is an item
+    /// or the end, or if the caller must not wait.
     #[cold]
     #[inline(never)]
-    fn begin_wait(&mut self) -> Result<Token, bool> {
-        loop {
-            match self.check_all() {
-                Ok(()) => return Err(true),
-                Err(TryReadError::Closed) => return Err(false),
-                Err(TryReadError::Empty) => {}
-            }
+    fn begin_wait(&mut self) -> Token {
+        while self.check_all() == Err(TryReadError::Empty) {
             if self.spin() {
                 continue;
             }
-            let Some(token) = current::blocking_token() else { return Err(false) };
+            let Some(token) = current::blocking_token() else { break };
             assert_not_forked(self.core().process);
             let end = &mut self.end;
             let core = &end.shared.core;
@@ -200,26 +193,27 @@ impl<T: Send + 'static> Reader<T> {
                 end.note(|u| u.blocked = true);
                 let on = Object::of_stream(core);
                 if current::begin_block(&core.reader.word, token, Status::Reading, on) {
-                    return Ok(token);
+                    return token;
                 }
                 self.unblocked(token);
             }
         }
+        EMPTY
     }
 
     /// Continues after the caller has suspended, if there may be no item.
     #[cold]
     #[inline(never)]
     fn end_wait(&mut self, mut token: Token) -> bool {
-        loop {
+        while token != EMPTY {
             current::end_block(&self.core().reader.word, token, Status::Reading);
             self.unblocked(token);
-            match self.begin_wait() {
-                Ok(left) => token = left,
-                Err(has_item) => return has_item,
+            token = self.begin_wait();
+            if token != EMPTY {
+                current::suspend_blocked(token, Status::Reading);
             }
-            current::suspend_blocked(token, Status::Reading);
         }
+        self.end.cursor.slot().is_full()
     }
 
     fn unblocked(&mut self, token: Token) {

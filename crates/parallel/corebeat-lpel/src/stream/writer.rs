@@ -156,34 +156,31 @@ impl<T: Send + 'static> Writer<T> {
     /// Inlined into the code of the task: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
-        let token = match self.begin_wait() {
-            Ok(token) => token,
-            Err(has_room) => return has_room,
-        };
+        let token = self.begin_wait();
+        if token == EMPTY {
+            return !self.end.cursor.slot().is_full();
+        }
         current::suspend_blocked(token, Status::Writing);
         let end = &self.end;
-        let may_be_free = end.is_entered() && !end.core().growing && !end.cursor.slot().is_full();
-        may_be_free && current::end_block_if_woken(token) || self.end_wait(token)
+        let may_go_on = end.is_entered() && !end.core().growing && !end.cursor.slot().is_full();
+        may_go_on && current::end_block_if_woken(token) || self.end_wait(token)
     }
 
-    /// Leaves a token of the caller, which then must suspend. Without a token, returns whether
-    /// there is room, as [`Writer::wait`] does.
+    /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is room, if
+    /// the reader was dropped, or if the caller must not wait.
     #[cold]
     #[inline(never)]
-    fn begin_wait(&mut self) -> Result<Token, bool> {
+    fn begin_wait(&mut self) -> Token {
         loop {
             let end = &mut self.end;
             let core = &end.shared.core;
-            if !end.cursor.slot().is_full() {
-                return Err(true);
-            }
-            if core.reader.is_closed() {
-                return Err(false);
+            if !end.cursor.slot().is_full() || core.reader.is_closed() {
+                return EMPTY;
             }
             if core.unbounded {
                 end.cursor.grow(&end.shared.first);
                 core.publish_capacity(end.cursor.capacity());
-                return Err(true);
+                return EMPTY;
             }
             if let Peer::Other(worker) = current::peer(&core.reader) {
                 // The writer waits for half of the buffer: if it continued at the first free slot,
@@ -193,7 +190,7 @@ impl<T: Send + 'static> Writer<T> {
                     continue;
                 }
             }
-            let Some(token) = current::blocking_token() else { return Err(false) };
+            let Some(token) = current::blocking_token() else { return EMPTY };
             assert_not_forked(core.process);
             if core.growing {
                 Self::grow_request(token).set(false);
@@ -204,7 +201,7 @@ impl<T: Send + 'static> Writer<T> {
                 end.note(|u| u.blocked = true);
                 let on = Object::of_stream(core);
                 if current::begin_block(&core.writer.word, token, Status::Writing, on) {
-                    return Ok(token);
+                    return token;
                 }
             }
             self.unblocked(token);
@@ -215,15 +212,15 @@ impl<T: Send + 'static> Writer<T> {
     #[cold]
     #[inline(never)]
     fn end_wait(&mut self, mut token: Token) -> bool {
-        loop {
+        while token != EMPTY {
             current::end_block(&self.end.core().writer.word, token, Status::Writing);
             self.unblocked(token);
-            match self.begin_wait() {
-                Ok(left) => token = left,
-                Err(has_room) => return has_room,
+            token = self.begin_wait();
+            if token != EMPTY {
+                current::suspend_blocked(token, Status::Writing);
             }
-            current::suspend_blocked(token, Status::Writing);
         }
+        !self.end.cursor.slot().is_full()
     }
 
     fn unblocked(&mut self, token: Token) {

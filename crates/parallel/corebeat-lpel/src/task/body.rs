@@ -127,6 +127,16 @@ fn failure(payload: Box<dyn Any + Send>) -> Failure {
     }
 }
 
+/// # Safety
+///
+/// There are no references to the task.
+#[cold]
+#[inline(never)]
+unsafe fn drop_name(task: *mut Header) {
+    // SAFETY: by the contract of this function.
+    drop(unsafe { (*task).name.take() });
+}
+
 struct Typed<B, T>(PhantomData<(B, T)>);
 
 impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
@@ -159,29 +169,59 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
         if !block.header.process.is_current() {
             end_child(&ended);
         }
-        let result = match ended {
+        match ended {
             Ok(None) => return Outcome::Awaits,
-            Ok(Some(result)) if block.header.lost_its_scope() => {
-                discard_panic(|| drop(result));
-                Err(Failure::Aborted)
-            }
-            Ok(Some(result)) => Ok(result),
-            Err(payload) => {
-                let why = failure(payload);
-                // A future that panicked still exists, and its destructor may panic as well.
-                // SAFETY: as above.
-                discard_panic(|| unsafe { *block.body.get() = None });
-                Err(why)
-            }
-        };
+            // SAFETY: the body was taken, or dropped before it returned.
+            Ok(Some(result)) if !block.header.lost_its_scope() => unsafe {
+                Self::end(task, Ok(result));
+            },
+            // SAFETY: the task has run, and has not ended yet.
+            ended => unsafe { Self::end_early(task, ended) },
+        }
+        Outcome::Ended
+    }
+
+    /// Replaces the body of a task that has run by its result.
+    ///
+    /// # Safety
+    ///
+    /// The running task calls this function once, and its body is gone.
+    #[inline(always)]
+    unsafe fn end(task: *const Header, result: Result<T, Failure>) {
+        // SAFETY: as in `run`.
+        let block = unsafe { &*task.cast::<Block<B>>() };
         block.header.locals.clear();
-        // SAFETY: the joiner reads the result after the end is published in `join`. The body is
-        // gone: it was taken or dropped above.
+        // SAFETY: the joiner reads the result after the end is published in `join`.
         unsafe {
             debug_assert!((*block.body.get()).is_none(), "the result replaces a living body");
             self::result(task).write(Some(result));
         }
-        Outcome::Ended
+    }
+
+    /// As [`Typed::end`], for a task that panicked, exited or was cancelled, or whose result may be
+    /// incomplete.
+    ///
+    /// # Safety
+    ///
+    /// The running task calls this function once.
+    #[cold]
+    #[inline(never)]
+    unsafe fn end_early(task: *const Header, ended: std::thread::Result<Option<T>>) {
+        let why = match ended {
+            Ok(result) => {
+                discard_panic(|| drop(result));
+                Failure::Aborted
+            }
+            Err(payload) => {
+                let why = failure(payload);
+                // A future that panicked still exists, and its destructor may panic as well.
+                // SAFETY: as in `run`.
+                discard_panic(|| unsafe { *(*task.cast::<Block<B>>()).body.get() = None });
+                why
+            }
+        };
+        // SAFETY: by the contract of this function, and the body is gone.
+        unsafe { Self::end(task, Err(why)) };
     }
 
     unsafe fn fail(task: *const Header, why: Failure) {
@@ -201,10 +241,14 @@ impl<T: Send + 'static, B: Body<T>> Typed<B, T> {
     unsafe fn free(task: *mut Header) {
         // The end of the task has dropped the body and the locals and left the scope, and the
         // handle or the end has dropped the result. Only the name is left.
-        // SAFETY: `create` made a block of this type, and there are no references to it.
-        drop(unsafe { (*task).name.take() });
-        // SAFETY: `create` allocated the block for this type.
-        unsafe { block::release(NonNull::new_unchecked(task.cast()), Self::LAYOUT) };
+        // SAFETY: `create` allocated and made a block of this type, and there are no references to
+        // it.
+        unsafe {
+            if (*task).name.is_some() {
+                drop_name(task);
+            }
+            block::release(NonNull::new_unchecked(task.cast()), Self::LAYOUT);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -58,14 +59,18 @@ impl<T: Send + 'static> JoinHandle<T> {
     pub fn join(self) -> Result<T, Failure> {
         wait(self.task.header())?;
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the task has ended, and left its reference to this handle, which is not used
-        // again.
-        let result = unsafe {
+        // SAFETY: the task has ended, and left its result and its reference to this handle, which
+        // is not used again. The two branches are equal: the first one copies only the value.
+        unsafe {
+            if let Some(Ok(value)) = &*result::<T>(this.task.as_ptr()) {
+                let value = ptr::read(value);
+                ManuallyDrop::drop(&mut this.task);
+                return Ok(value);
+            }
             let result = this.take_result();
             ManuallyDrop::drop(&mut this.task);
-            result
-        };
-        result.expect(TAKEN)
+            result.expect(TAKEN)
+        }
     }
 
     /// Waits for the end of the task as [`JoinHandle::join`] does, at most for `time`. Returns

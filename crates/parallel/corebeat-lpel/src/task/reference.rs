@@ -144,6 +144,7 @@ impl Clone for TaskRef {
 }
 
 impl Drop for TaskRef {
+    #[inline]
     fn drop(&mut self) {
         if self.header().refs.remove() {
             // SAFETY: the task was removed from the table of its worker when it ended. Its parts
