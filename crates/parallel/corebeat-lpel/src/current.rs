@@ -10,6 +10,7 @@ pub(crate) use block::{
 };
 pub(crate) use thread::{become_blocking_task, wake_thread};
 
+use crate::monitor::Watch;
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
 use crate::stream::Side;
@@ -30,8 +31,7 @@ pub(crate) struct Current {
     pub(crate) worker: Cell<*const Worker>,
     /// The running task; null between tasks, and on threads that are no workers.
     pub(crate) task: Cell<*const Header>,
-    /// Changes whenever another task runs on the thread, and with each dispatch while the monitor
-    /// records streams.
+    /// Changes whenever another task runs on the thread.
     pub(crate) stamp: Cell<u64>,
 }
 
@@ -152,6 +152,14 @@ pub(crate) fn worker() -> Option<&'static Worker> {
 pub(crate) fn waiter() -> *const Header {
     let task = with(|c| c.task.get());
     if task.is_null() { thread::this_thread() } else { task }
+}
+
+/// Returns the monitor of the caller's worker, if it records the stream use of the running task.
+#[inline(always)]
+pub(crate) fn watch_of_streams() -> Option<&'static Watch> {
+    // SAFETY: the running task is alive.
+    let task = unsafe { with(|c| c.task.get()).as_ref() }?;
+    worker()?.stream_watch(task.marked)
 }
 
 /// Returns the number of the calling task; 0 for a thread that is no task.

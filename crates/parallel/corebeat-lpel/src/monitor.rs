@@ -7,6 +7,7 @@
 //! afterwards.
 
 mod cost;
+mod end_use;
 mod event;
 mod export;
 mod line;
@@ -14,10 +15,11 @@ mod log;
 mod watch;
 
 pub use cost::costs;
+pub(crate) use end_use::EndUse;
+#[cfg(test)]
+use end_use::UNUSED;
 pub use export::{Written, export_text};
 pub use log::{LogError, TextLog, WhenFull};
-#[cfg(test)]
-use watch::UNUSED;
 pub(crate) use watch::Watch;
 
 use crate::current;
@@ -78,7 +80,8 @@ pub struct Dispatch<'a> {
     pub status: Status,
     /// Time of creation, in nanoseconds as `end_ns`. Present only in the last dispatch of a task.
     pub created_ns: Option<u64>,
-    /// Stream ends that the task used in this dispatch.
+    /// Stream ends through which items passed in this dispatch, or that the task opened, closed,
+    /// blocked on or woke the other end of.
     pub streams: &'a [StreamUse],
 }
 

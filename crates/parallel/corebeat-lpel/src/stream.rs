@@ -38,7 +38,7 @@ pub use writer::Writer;
 
 use crate::current::{self, Peer};
 use crate::inbox::Linked;
-use crate::monitor::{Direction, StreamUse};
+use crate::monitor::{Direction, EndUse, StreamUse};
 use crate::recheck::Recheck;
 use crate::retired;
 use crate::ring::{Cursor, Segment};
@@ -274,6 +274,14 @@ unsafe impl Linked for Core {
 }
 
 impl Core {
+    #[inline(always)]
+    fn side(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::Read => &self.reader,
+            Direction::Write => &self.writer,
+        }
+    }
+
     /// Wakes the reader, or announces the stream to its set, because there is an item or the end.
     #[inline]
     pub(crate) fn wake_reader(&self) {
@@ -393,24 +401,15 @@ impl<T: Send> AnyStream for Shared<T> {
     }
 }
 
-/// Rare work for each item of an end: the monitor counts it, or a `light` fence is not free on this
-/// system.
-struct Rare {
-    /// Number of items that passed while the monitor counted.
-    items: u64,
-    /// Entry of the end in the monitor's records of the current dispatch; null without one. Valid
-    /// while the stamp of the end is the current stamp.
-    stream_use: *mut StreamUse,
-}
-
 /// Common part of both ends.
 struct End<T> {
     shared: Arc<Shared<T>>,
     cursor: Cursor<T>,
     /// Stamp of the last user.
     stamp: u64,
-    /// Normally `None`.
-    rare: Option<Box<Rare>>,
+    /// Rare work for each item: the monitor counts it, or a `light` fence is not free on this
+    /// system. Normally `None`.
+    rare: Option<Arc<EndUse>>,
     /// An end has one user at a time.
     not_sync: PhantomData<std::cell::Cell<()>>,
 }
@@ -424,18 +423,24 @@ impl<T> End<T> {
         &self.shared.core
     }
 
-    /// Handles the first use of this end by a task (by a dispatch, if the monitor records streams).
+    /// Precedes each use of this end: handles the first use by a task.
+    #[inline(always)]
+    fn enter(&mut self, direction: Direction) {
+        if self.stamp != current::current_stamp() {
+            self.enter_anew(direction);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn enter(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
+    fn enter_anew(&mut self, direction: Direction) {
         let stamp = current::make_stamp();
         let home = current::home_of(stamp);
-        let core = &self.shared.core;
-        let side = side(core);
+        let side = self.core().side(direction);
         let task = current::task_id();
         // Relaxed: as in `move_to`.
-        let opened = side.task.load(Ordering::Relaxed) != task;
-        if opened {
+        let opens = side.task.load(Ordering::Relaxed) != task;
+        if opens {
             side.task.store(task, Ordering::Relaxed);
         }
         if side.move_to(home) {
@@ -445,21 +450,24 @@ impl<T> End<T> {
             heavy_fence();
         }
         self.stamp = stamp;
-        let items = self.rare.as_ref().map_or(0, |rare| rare.items);
-        let stream_use = current::worker()
-            .map_or(ptr::null_mut(), |worker| worker.add_use(core, direction, opened, items));
-        if stream_use.is_null() && items == 0 && is_free() {
-            self.rare = None;
-        } else if let Some(rare) = &mut self.rare {
-            rare.stream_use = stream_use;
-        } else {
-            self.rare = Some(Box::new(Rare { items, stream_use }));
+        let items = self.rare.take().map_or(0, |before| before.items());
+        let watch = current::watch_of_streams();
+        if watch.is_none() && items == 0 && is_free() {
+            return;
         }
+        let rare = Arc::new(EndUse::new(self.core().id, direction, items, watch));
+        if let Some(watch) = watch {
+            watch.add(rare.clone());
+        }
+        if opens {
+            rare.note(|record| record.opened = true);
+        }
+        self.rare = Some(rare);
     }
 
     /// Marks the end as used by a thread that is no task.
-    fn mark_outside(&mut self, side: fn(&Core) -> &Side) {
-        let side = side(&self.shared.core);
+    fn mark_outside(&mut self, direction: Direction) {
+        let side = self.core().side(direction);
         // Relaxed: as in `move_to`.
         side.task.store(0, Ordering::Relaxed);
         if side.move_to(current::OUTSIDE) {
@@ -470,43 +478,24 @@ impl<T> End<T> {
         self.stamp = u64::MAX;
     }
 
-    /// Returns whether the caller has entered this end and used no other place since.
-    #[inline(always)]
-    fn is_entered(&self) -> bool {
-        self.stamp == current::current_stamp()
-    }
-
-    /// Handles a new user of this end, or a new dispatch of the task that uses this end.
-    #[inline(always)]
-    fn resume(&mut self, side: fn(&Core) -> &Side, direction: Direction) {
-        if !self.is_entered() {
-            self.enter(side, direction);
-        }
-    }
-
     /// Executes a `light` fence after items passed, before the other side's word is read.
     #[inline(always)]
     fn fence(&mut self, items: u64) {
         // One read of unshared memory covers two rare cases.
-        if let Some(rare) = &mut self.rare {
-            // SAFETY: the end was entered in this dispatch, see `note`.
-            if let Some(stream_use) = unsafe { rare.stream_use.as_mut() } {
-                rare.items += items;
-                (stream_use.items, stream_use.moved) = (rare.items, true);
-            }
+        if let Some(rare) = &self.rare
+            && !rare.count(items)
+        {
+            rare.count_first(items);
             light_fence();
-        } else {
-            compiler_fence(Ordering::SeqCst);
         }
+        compiler_fence(Ordering::SeqCst);
     }
 
-    /// Updates the monitor's entry, if there is one. The end must have been entered.
+    /// Notes an event for the monitor, if it records this end. The end must have been entered.
+    #[inline(always)]
     fn note(&self, note: impl FnOnce(&mut StreamUse)) {
-        let Some(rare) = &self.rare else { return };
-        // SAFETY: the end was entered in this dispatch, and only this end has a pointer to the
-        // entry while the task runs.
-        if let Some(stream_use) = unsafe { rare.stream_use.as_mut() } {
-            note(stream_use);
+        if let Some(rare) = &self.rare {
+            rare.note(note);
         }
     }
 }

@@ -27,14 +27,14 @@ use crate::current;
 use crate::deque::{self, Steal, Stealer};
 use crate::error::Failure;
 use crate::inbox::Inbox;
-use crate::monitor::{Direction, StreamUse, Watch};
+use crate::monitor::Watch;
 use crate::park::Park;
 use crate::recheck::{Deferred, Recheck};
 use crate::retired;
 use crate::runtime::Inner;
 use crate::scheduler::{Ready, ReadySet};
 use crate::sleep::Sleep;
-use crate::stream::{Core, Shared};
+use crate::stream::Shared;
 use crate::table::Table;
 use crate::task::{self, Header, Kind, Outcome, Status, Unended};
 use carriers::Carriers;
@@ -54,8 +54,6 @@ const PERIODIC_STEPS: u32 = 64;
 const ADMIT_STEPS: u32 = 8;
 /// Number of rounds of periodic work per round with a `heavy` fence.
 const HEAVY_ROUNDS: u32 = 64;
-/// Bit of stamps that identify a dispatch. Other stamps identify a task.
-const DISPATCH_STAMPS: u64 = 1 << 39;
 
 /// One of the workers of a runtime.
 pub(crate) struct Worker {
@@ -101,7 +99,6 @@ struct Own {
     next_id: Cell<u64>,
     end_of_ids: Cell<u64>,
     watch: Option<Watch>,
-    dispatch_stamp: Cell<u64>,
     /// Time for which the worker searches for work before it sleeps.
     spin: Duration,
     /// Number of cancellation requests that the worker has handled.
@@ -147,7 +144,6 @@ impl Worker {
                 next_id: Cell::new(0),
                 end_of_ids: Cell::new(0),
                 watch: config.watch,
-                dispatch_stamp: Cell::new(0),
                 spin: config.spin,
                 handled_requests: Cell::new(0),
             },
@@ -276,29 +272,10 @@ impl Worker {
         self.own.deferred.borrow_mut().push(recheck.into_deferred());
     }
 
-    /// Adds an entry for the use of a stream by the running task to the monitor's records. Returns
-    /// null if the monitor does not record the use.
+    /// Returns the monitor if it records the stream use of a task that is `marked` or not.
     #[inline(always)]
-    pub(crate) fn add_use(
-        &self,
-        core: &Core,
-        direction: Direction,
-        opened: bool,
-        items: u64,
-    ) -> *mut StreamUse {
-        match &self.own.watch {
-            Some(watch) if self.watches_streams() => watch.add_use(core, direction, opened, items),
-            _ => std::ptr::null_mut(),
-        }
-    }
-
-    /// Returns whether the monitor records the stream use of the running task.
-    #[inline(always)]
-    pub(crate) fn watches_streams(&self) -> bool {
-        let Some(watch) = &self.own.watch else { return false };
-        let task = current::with(|c| c.task.get());
-        // SAFETY: the running task is alive.
-        !task.is_null() && watch.watches_streams(unsafe { (*task).marked })
+    pub(crate) fn stream_watch(&self, marked: bool) -> Option<&Watch> {
+        self.own.watch.as_ref().filter(|watch| watch.watches_streams(marked))
     }
 
     // ---- steps
@@ -541,17 +518,9 @@ impl Worker {
         header.set_status(Status::Running);
         header.dispatches.set(header.dispatches.get() + 1);
         self.counts.dispatches.add(1);
-        let stamp = match &self.own.watch {
-            Some(watch) if watch.watches_streams(header.marked) => {
-                let number = self.own.dispatch_stamp.get() + 1;
-                self.own.dispatch_stamp.set(number);
-                current::stamp(self.home, DISPATCH_STAMPS | number)
-            }
-            _ => header.stamp.get(),
-        };
         current::with(|c| {
             c.task.set(task);
-            c.stamp.set(stamp);
+            c.stamp.set(header.stamp.get());
         });
         true
     }

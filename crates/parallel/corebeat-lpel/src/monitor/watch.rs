@@ -1,11 +1,10 @@
 //! Part of a worker that measures dispatches and collects the stream ends that a task uses.
 
-use super::{Direction, Dispatch, End, Level, Listener, Monitor, StreamUse, Wait};
+use super::{Dispatch, End, EndUse, Level, Listener, Monitor, StreamUse, Wait};
 use crate::current;
-use crate::stream::Core;
 use crate::task::{Header, Status};
-use std::cell::{Cell, RefCell, RefMut, UnsafeCell};
-use std::{iter, slice};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 /// Monitoring state of one worker.
 pub(crate) struct Watch {
@@ -15,7 +14,14 @@ pub(crate) struct Watch {
     begin: u64,
     /// Time of the last reading of the clock.
     last_ns: Cell<u64>,
-    uses: UseTable,
+    /// The ends that tasks of this worker use. They live at least until the end of the dispatch.
+    ends: RefCell<Vec<Arc<EndUse>>>,
+    /// Length of `ends` at which those without a user are dropped.
+    ends_max: Cell<usize>,
+    /// The ends that the running task has used in this dispatch. All of them are in `ends`.
+    listed: RefCell<Vec<*const EndUse>>,
+    /// The records of these ends.
+    streams: RefCell<Vec<StreamUse>>,
     waits: Cell<u64>,
     wait_ns: Cell<u64>,
 }
@@ -33,7 +39,10 @@ impl Watch {
             clock,
             begin,
             last_ns: Cell::new(0),
-            uses: UseTable::default(),
+            ends: RefCell::default(),
+            ends_max: Cell::new(ENDS_MIN),
+            listed: RefCell::default(),
+            streams: RefCell::default(),
             waits: Cell::new(0),
             wait_ns: Cell::new(0),
         }
@@ -56,17 +65,21 @@ impl Watch {
         self.level >= Level::All || self.level == Level::MarkedStreams && marked
     }
 
-    /// Adds an entry for a stream end that the running task uses for the first time in this
-    /// dispatch. The end updates the entry until the dispatch is over.
+    /// Adds an end that a task of this worker begins to use.
+    pub(crate) fn add(&self, end: Arc<EndUse>) {
+        let mut ends = self.ends.borrow_mut();
+        if ends.len() >= self.ends_max.get() {
+            // An end in the list may have been dropped in this dispatch.
+            ends.retain(|end| Arc::strong_count(end) > 1 || end.is_listed());
+            self.ends_max.set(ENDS_MIN.max(2 * ends.len()));
+        }
+        ends.push(end);
+    }
+
+    /// Adds an end, which was added before, to the list of this dispatch.
     #[inline]
-    pub(crate) fn add_use(
-        &self,
-        core: &Core,
-        direction: Direction,
-        opened: bool,
-        items: u64,
-    ) -> *mut StreamUse {
-        self.uses.push(StreamUse { stream: core.id, items, direction, opened, ..UNUSED })
+    pub(super) fn list(&self, end: &EndUse) {
+        self.listed.borrow_mut().push(end);
     }
 
     /// Records the end of a dispatch. One reading of the clock is the end of this dispatch and the
@@ -78,7 +91,7 @@ impl Watch {
         if self.level < Level::All && !task.marked {
             return;
         }
-        // Ends must not update entries of this dispatch any more, should the listener use a stream.
+        // Should the listener use a stream, this is no use by the task.
         current::with(|c| c.stamp.set(current::stamp(current::home_of(c.stamp.get()), 0)));
         let report = |streams: &[StreamUse]| {
             self.listener.borrow_mut().dispatched(&Dispatch {
@@ -92,8 +105,13 @@ impl Watch {
                 streams,
             });
         };
-        // SAFETY: ends write only to entries of the dispatch whose stamp is the current one.
-        unsafe { self.uses.take(report) };
+        let (mut listed, mut streams) = (self.listed.borrow_mut(), self.streams.borrow_mut());
+        streams.clear();
+        // SAFETY: `ends` keeps listed ends.
+        streams.extend(listed.iter().map(|&end| unsafe { &*end }.take()));
+        listed.clear();
+        drop(listed);
+        report(&streams);
     }
 
     pub(crate) fn waited(&self, worker: usize, begin_ns: u64) {
@@ -118,90 +136,8 @@ impl Watch {
     }
 }
 
-/// Entries for the stream ends of one dispatch. Addresses of entries are stable, because ends keep
-/// pointers to their entries.
-#[derive(Default)]
-struct UseTable {
-    used: Cell<usize>,
-    /// Few tasks use more ends in one dispatch than this row has entries.
-    first: Row,
-    more: RefCell<Vec<Row>>,
-    /// All entries in one slice, where they fill more than one row.
-    gathered: RefCell<Vec<StreamUse>>,
-}
-
-const ROW: usize = 32;
-
-struct Row(Box<[UnsafeCell<StreamUse>; ROW]>);
-
-/// Entry of an end that was not used.
-pub(crate) const UNUSED: StreamUse = StreamUse {
-    stream: 0,
-    items: 0,
-    direction: Direction::Read,
-    opened: false,
-    closed: false,
-    blocked: false,
-    woke: false,
-    moved: false,
-};
-
-impl Default for Row {
-    fn default() -> Row {
-        Row(Box::new([const { UnsafeCell::new(UNUSED) }; ROW]))
-    }
-}
-
-impl UseTable {
-    #[inline(always)]
-    fn push(&self, stream_use: StreamUse) -> *mut StreamUse {
-        let at = self.used.replace(self.used.get() + 1);
-        let entry = match self.first.0.get(at) {
-            Some(entry) => entry.get(),
-            None => self.entry_beyond_first_row(at - ROW),
-        };
-        // SAFETY: earlier pointers to this entry belong to earlier dispatches and are not used.
-        unsafe { entry.write(stream_use) };
-        entry
-    }
-
-    #[cold]
-    fn entry_beyond_first_row(&self, at: usize) -> *mut StreamUse {
-        let mut more = self.more.borrow_mut();
-        if at / ROW == more.len() {
-            more.push(Row::default());
-        }
-        more[at / ROW].0[at % ROW].get()
-    }
-
-    /// Passes all entries to `f` and clears the table.
-    ///
-    /// # Safety
-    ///
-    /// No end writes to its entry while `f` runs.
-    #[inline(always)]
-    unsafe fn take(&self, f: impl FnOnce(&[StreamUse])) {
-        let used = self.used.replace(0);
-        if used <= ROW {
-            // SAFETY: `UnsafeCell` has the layout of its content, `used` entries are initialised,
-            // and the caller excludes writes.
-            f(unsafe { slice::from_raw_parts(self.first.0.as_ptr().cast(), used) });
-        } else {
-            f(&self.gather(used));
-        }
-    }
-
-    #[cold]
-    fn gather(&self, used: usize) -> RefMut<'_, Vec<StreamUse>> {
-        let mut gathered = self.gathered.borrow_mut();
-        gathered.clear();
-        let more = self.more.borrow();
-        let entries = iter::once(&self.first).chain(more.iter()).flat_map(|row| row.0.iter());
-        // SAFETY: the caller of `take` excludes writes.
-        gathered.extend(entries.take(used).map(|entry| unsafe { *entry.get() }));
-        gathered
-    }
-}
+/// Number of ends up to which none is dropped.
+const ENDS_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -210,29 +146,8 @@ mod tests {
     use crate::{StreamSet, Task, spawn, stream};
 
     #[test]
-    fn entries_keep_their_addresses_while_others_are_added() {
-        let uses = UseTable::default();
-        for used in [0, 1, ROW, ROW + 1, 3 * ROW, 2] {
-            let push = |stream| uses.push(StreamUse { stream, ..UNUSED });
-            let entries: Vec<*mut StreamUse> = (0..used as u64).map(push).collect();
-            for entry in entries {
-                // SAFETY: an entry of this round.
-                unsafe { (*entry).items = (*entry).stream + 1 };
-            }
-            let check = |taken: &[StreamUse]| {
-                assert_eq!(taken.len(), used);
-                let is_right =
-                    |(t, n): (&StreamUse, u64)| t.stream == n && t.items == n + 1 && !t.moved;
-                assert!(taken.iter().zip(0..).all(is_right));
-            };
-            // SAFETY: the pointers to the entries are gone.
-            unsafe { uses.take(check) };
-        }
-    }
-
-    #[test]
     fn dispatch_reports_every_end_of_many() {
-        const ENDS: usize = 3 * ROW + 1;
+        const ENDS: usize = 3 * ENDS_MIN + 1;
         let records = records(Level::All, || {
             let mut set = StreamSet::new();
             let ends = (0..ENDS).map(|_| {

@@ -23,7 +23,7 @@ pub struct Reader<T: Send + 'static> {
 impl<T: Send + 'static> Reader<T> {
     #[inline(always)]
     fn enter(&mut self) {
-        self.end.resume(|core| &core.reader, Direction::Read);
+        self.end.enter(Direction::Read);
     }
 
     /// Reads the next item. If there is none, blocks the calling task, or the calling thread if it
@@ -171,8 +171,9 @@ impl<T: Send + 'static> Reader<T> {
             return self.end.cursor.slot().is_full();
         }
         current::suspend_blocked(token, Status::Reading);
-        let may_go_on = self.end.is_entered() && self.end.cursor.slot().is_full();
-        may_go_on && current::end_block_if_woken(token) || self.end_wait(token)
+        self.enter();
+        let is_full = self.end.cursor.slot().is_full();
+        is_full && current::end_block_if_woken(token) || self.end_wait(token)
     }
 
     /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is an item
@@ -195,7 +196,7 @@ impl<T: Send + 'static> Reader<T> {
                 if current::begin_block(&core.reader.word, token, Status::Reading, on) {
                     return token;
                 }
-                self.unblocked(token);
+                current::unblocked(token);
             }
         }
         EMPTY
@@ -207,18 +208,15 @@ impl<T: Send + 'static> Reader<T> {
     fn end_wait(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
             current::end_block(&self.core().reader.word, token, Status::Reading);
-            self.unblocked(token);
+            // The monitor begins a new dispatch at each suspension.
+            self.enter();
+            current::unblocked(token);
             token = self.begin_wait();
             if token != EMPTY {
                 current::suspend_blocked(token, Status::Reading);
             }
         }
         self.end.cursor.slot().is_full()
-    }
-
-    fn unblocked(&mut self, token: Token) {
-        self.end.resume(|core| &core.reader, Direction::Read);
-        current::unblocked(token);
     }
 
     /// Spins for an item if the writer is on another worker. Returns whether there is an item.
@@ -257,7 +255,7 @@ impl<T: Send + 'static> Reader<T> {
     /// Without this, the runtime assumes that a task owns an unused end, and reports tasks that
     /// wait for its room as a deadlock. The next use by a task ends the declaration.
     pub fn outside(mut self) -> Self {
-        self.end.mark_outside(|core| &core.reader);
+        self.end.mark_outside(Direction::Read);
         self
     }
 
@@ -302,7 +300,7 @@ impl<T: Send + 'static> Drop for Reader<T> {
         }
 
         // As for the writer.
-        self.end.resume(|core| &core.reader, Direction::Read);
+        self.end.enter(Direction::Read);
         self.end.note(|u| u.closed = true);
         let shared = self.end.shared.clone();
         let _close = Close(&shared);

@@ -20,7 +20,7 @@ pub struct Writer<T: Send + 'static> {
 impl<T: Send + 'static> Writer<T> {
     #[inline(always)]
     fn enter(&mut self) {
-        self.end.resume(|core| &core.writer, Direction::Write);
+        self.end.enter(Direction::Write);
     }
 
     /// Writes an item. If there is no room, blocks the calling task, or the calling thread if it is
@@ -161,9 +161,9 @@ impl<T: Send + 'static> Writer<T> {
             return !self.end.cursor.slot().is_full();
         }
         current::suspend_blocked(token, Status::Writing);
-        let end = &self.end;
-        let may_go_on = end.is_entered() && !end.core().growing && !end.cursor.slot().is_full();
-        may_go_on && current::end_block_if_woken(token) || self.end_wait(token)
+        self.enter();
+        let is_free = !self.end.core().growing && !self.end.cursor.slot().is_full();
+        is_free && current::end_block_if_woken(token) || self.end_wait(token)
     }
 
     /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is room, if
@@ -214,6 +214,8 @@ impl<T: Send + 'static> Writer<T> {
     fn end_wait(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
             current::end_block(&self.end.core().writer.word, token, Status::Writing);
+            // The monitor begins a new dispatch at each suspension.
+            self.enter();
             self.unblocked(token);
             token = self.begin_wait();
             if token != EMPTY {
@@ -224,7 +226,6 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     fn unblocked(&mut self, token: Token) {
-        self.enter();
         let end = &mut self.end;
         let core = &end.shared.core;
         if core.growing {
@@ -252,7 +253,7 @@ impl<T: Send + 'static> Writer<T> {
     /// this, the runtime assumes that a task owns an unused end, and reports tasks that wait for
     /// its items as a deadlock. The next use by a task ends the declaration.
     pub fn outside(mut self) -> Self {
-        self.end.mark_outside(|core| &core.writer);
+        self.end.mark_outside(Direction::Write);
         self
     }
 
@@ -290,7 +291,7 @@ impl<T> Drop for Rest<'_, T> {
 impl<T: Send + 'static> Drop for Writer<T> {
     fn drop(&mut self) {
         // The other side may rely on this end being where it was last used: see `End::enter`.
-        self.end.resume(|core| &core.writer, Direction::Write);
+        self.end.enter(Direction::Write);
         self.end.note(|u| u.closed = true);
         self.end.core().close_writer();
         retire(&self.end.shared);
