@@ -101,7 +101,7 @@ pub(crate) const BENCHES: [Bench; 7] = [
     Bench {
         name: "lpel.monitor",
         summary: "time for a hop while a monitor records the dispatches",
-        peers: &["no monitor"],
+        peers: &["no monitor", "limit (1 worker)"],
         tools: &[],
         cases: |session| names(&monitor(session)),
         run: |session| measure(session, "lpel.monitor", "ns/hop", &monitor(session)),
@@ -179,12 +179,14 @@ fn monitor(session: &Session) -> Vec<Case> {
             )
         };
         let off = ("corebeat".to_owned(), Subject::Corebeat, plain);
-        Case {
-            name: format!("plain, depth {depth}, {}", count_workers(workers)),
-            subjects: std::iter::once(off)
-                .chain(Watched::value_variants().iter().map(watched))
-                .collect(),
+        let levels = Watched::value_variants().iter().map(watched);
+        let mut subjects: Vec<_> = std::iter::once(off).chain(levels).collect();
+        if workers == 1 {
+            let highest = Load { watched: Some(Watched::D), ..plain };
+            subjects.push(("limit".to_owned(), Subject::Limit, plain));
+            subjects.push(("limit, level d".to_owned(), Subject::Limit, highest));
         }
+        Case { name: format!("plain, depth {depth}, {}", count_workers(workers)), subjects }
     };
     thread_counts(session).map(by_workers).collect()
 }

@@ -156,12 +156,84 @@ impl Pipeline {
     }
 }
 
+/// The use of one end of a stream in a dispatch.
+#[derive(Default, Clone, Copy)]
+struct Use {
+    stream: u64,
+    items: u64,
+    flags: u8,
+}
+
+/// The record of a dispatch.
+#[derive(Default)]
+struct Record {
+    end: u64,
+    execution: u64,
+    task: u64,
+    number: u64,
+    status: u8,
+    streams: [Use; 2],
+}
+
+/// A monitor at its highest level: it reads the clock once for each dispatch, stores a record of
+/// the task and its two streams, and adds up the figures.
+#[derive(Default)]
+struct Recorder {
+    record: Record,
+    /// The numbers of dispatches and items of each stage.
+    counts: Vec<(u64, u64)>,
+    execution: u64,
+    items: u64,
+}
+
+impl Recorder {
+    fn dispatched(&mut self, task: usize, items: u64) {
+        let end = ticks();
+        let count = &mut self.counts[task];
+        *count = (count.0 + 1, count.1 + items);
+        let stream = |direction: u8| Use {
+            stream: task as u64 + u64::from(direction),
+            items: count.1,
+            flags: direction,
+        };
+        self.record = Record {
+            end,
+            execution: end.saturating_sub(self.record.end),
+            task: task as u64,
+            number: count.0,
+            status: 0,
+            streams: [stream(0), stream(1)],
+        };
+        let record = black_box(&self.record);
+        self.execution += record.execution;
+        self.items = record.streams.iter().fold(self.items, |sum, s| sum.wrapping_add(s.items));
+        black_box((record.end, record.task, record.number, record.status));
+        black_box(record.streams.map(|s| (s.stream, s.flags)));
+    }
+}
+
+/// Reads the clock of monitors: the cycle counter of the processor.
+#[cfg(target_arch = "x86_64")]
+fn ticks() -> u64 {
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the clock of monitors.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+}
+
 /// Records pass the pipeline in batches that fill a stream. In each step, every batch advances by
 /// one stage, the oldest one first: as in a run of tasks, all active stages are neighbours.
 fn pipeline(load: Load) -> Outcome {
     let mut pipeline = Pipeline::new(load);
     let (depth, batch_max) = (load.depth as usize, BUFFER as u64);
     let batches = load.count.div_ceil(batch_max) as usize;
+    let mut recorder =
+        load.watched.map(|_| Recorder { counts: vec![(0, 0); depth], ..Recorder::default() });
     Laps::run(load, || {
         let mut sum = 0;
         let mut records = vec![0; batches];
@@ -180,6 +252,9 @@ fn pipeline(load: Load) -> Outcome {
                 }
                 if at < depth {
                     *records = resume(pipeline.stages[at], ());
+                    if let Some(recorder) = &mut recorder {
+                        recorder.dispatched(at, *records);
+                    }
                     continue;
                 }
                 while let Some(record) = pipeline.last.read() {
