@@ -215,15 +215,11 @@ pub(crate) enum Peer {
 
 #[inline(always)]
 pub(crate) fn peer(side: &Side) -> Peer {
-    with(|c| {
-        let worker = c.worker.get();
-        // SAFETY: as in `worker`.
-        match unsafe { worker.as_ref() } {
-            Some(_) if side.home() == home_of(c.stamp.get()) => Peer::Same,
-            Some(worker) => Peer::Other(worker),
-            None => Peer::Outside,
-        }
-    })
+    match worker() {
+        Some(_) if side.home() == home_of(current_stamp()) => Peer::Same,
+        Some(worker) => Peer::Other(worker),
+        None => Peer::Outside,
+    }
 }
 
 /// Returns the caller's worker and its home, if there is one.

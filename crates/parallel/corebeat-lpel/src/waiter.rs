@@ -143,6 +143,10 @@ pub(crate) unsafe fn forget(token: Token) {
 /// Takes a token out of its word if it is still there, so that its owner no longer waits there.
 /// Returns false if another thread has taken the token, and so wakes the owner.
 pub(crate) fn withdraw(word: &Word, token: Token) -> bool {
+    // Only the waiter leaves this token, so it stays away once it was taken. Acquire: as below.
+    if word.load(Ordering::Acquire) != token {
+        return false;
+    }
     // AcqRel: the effects of the thread that left a token are visible to the thread that takes it.
     let taken = word.compare_exchange(token, EMPTY, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if taken {
