@@ -163,7 +163,7 @@ impl<T: Send + 'static> Reader<T> {
     /// Waits until there is an item. Returns false at the end of the stream, or if the caller must
     /// not wait.
     ///
-    /// Inlined into the code of the task: see `current::suspend_blocked`.
+    /// Inlined into the code of the task, as are its callers: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
         let token = self.begin_wait();

@@ -153,7 +153,7 @@ impl<T: Send + 'static> Writer<T> {
     /// Waits until the slot is empty. Returns false if the reader was dropped, or if the caller
     /// must not wait.
     ///
-    /// Inlined into the code of the task: see `current::suspend_blocked`.
+    /// Inlined into the code of the task, as are its callers: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
         let token = self.begin_wait();
