@@ -49,7 +49,7 @@ impl<T: Send + 'static> Reader<T> {
         self.enter();
         if !self.end.cursor.slot().is_full() {
             let limit = TimeLimit::begin(time);
-            self.wait();
+            self.wait_apart();
             drop(limit);
         }
         self.try_read()
@@ -80,7 +80,7 @@ impl<T: Send + 'static> Reader<T> {
     /// available. Returns the number of items: 0 at the end of the stream, or if `max` is 0.
     pub fn read_batch(&mut self, items: &mut Vec<T>, max: usize) -> usize {
         self.enter();
-        if max == 0 || !self.end.cursor.slot().is_full() && !self.wait() {
+        if max == 0 || !self.end.cursor.slot().is_full() && !self.wait_apart() {
             return 0;
         }
         // Without this limit, a fast writer could keep the reader here.
@@ -171,9 +171,15 @@ impl<T: Send + 'static> Reader<T> {
             return self.end.cursor.slot().is_full();
         }
         current::suspend_blocked(token, Status::Reading);
-        self.enter();
         let is_full = self.end.cursor.slot().is_full();
-        is_full && current::end_block_if_woken(token) || self.end_wait(token)
+        is_full && current::end_block_if_woken(token) || self.wait_again(token)
+    }
+
+    /// [`Reader::wait`] for code that waits rarely, in which a switch would take registers.
+    #[inline(always)]
+    fn wait_apart(&mut self) -> bool {
+        let token = self.begin_wait();
+        if token == EMPTY { self.end.cursor.slot().is_full() } else { self.suspend(token) }
     }
 
     /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is an item
@@ -202,21 +208,33 @@ impl<T: Send + 'static> Reader<T> {
         EMPTY
     }
 
-    /// Continues after the caller has suspended, if there may be no item.
+    /// Suspends the caller, whose token was left, and waits until there is an item.
     #[cold]
     #[inline(never)]
-    fn end_wait(&mut self, mut token: Token) -> bool {
+    fn suspend(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
-            current::end_block(&self.core().reader.word, token, Status::Reading);
-            // The monitor begins a new dispatch at each suspension.
-            self.enter();
-            current::unblocked(token);
-            token = self.begin_wait();
-            if token != EMPTY {
-                current::suspend_blocked(token, Status::Reading);
-            }
+            current::suspend_blocked(token, Status::Reading);
+            token = self.end_wait(token);
         }
         self.end.cursor.slot().is_full()
+    }
+
+    /// The rest of [`Reader::wait`] in all other cases than the most frequent one.
+    #[cold]
+    #[inline(never)]
+    fn wait_again(&mut self, token: Token) -> bool {
+        let token = self.end_wait(token);
+        self.suspend(token)
+    }
+
+    /// Continues after the caller has suspended, if there may be no item. Returns a token as
+    /// [`Reader::begin_wait`] does.
+    #[cold]
+    #[inline(never)]
+    fn end_wait(&mut self, token: Token) -> Token {
+        current::end_block(&self.core().reader.word, token, Status::Reading);
+        current::unblocked(token);
+        self.begin_wait()
     }
 
     /// Spins for an item if the writer is on another worker. Returns whether there is an item.

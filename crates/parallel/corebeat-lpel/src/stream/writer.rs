@@ -52,7 +52,7 @@ impl<T: Send + 'static> Writer<T> {
         self.enter();
         if self.end.cursor.slot().is_full() {
             let limit = TimeLimit::begin(time);
-            self.wait();
+            self.wait_apart();
             drop(limit);
         }
         self.try_write(item)
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Writer<T> {
                     unsafe { ptr::write(&mut rest.items[rest.from], item) };
                     return Err(Closed(()));
                 }
-            } else if !self.wait() {
+            } else if !self.wait_apart() {
                 return Err(Closed(()));
             }
         }
@@ -161,9 +161,15 @@ impl<T: Send + 'static> Writer<T> {
             return !self.end.cursor.slot().is_full();
         }
         current::suspend_blocked(token, Status::Writing);
-        self.enter();
         let is_free = !self.end.core().growing && !self.end.cursor.slot().is_full();
-        is_free && current::end_block_if_woken(token) || self.end_wait(token)
+        is_free && current::end_block_if_woken(token) || self.wait_again(token)
+    }
+
+    /// [`Writer::wait`] for code that waits rarely, in which a switch would take registers.
+    #[inline(always)]
+    fn wait_apart(&mut self) -> bool {
+        let token = self.begin_wait();
+        if token == EMPTY { !self.end.cursor.slot().is_full() } else { self.suspend(token) }
     }
 
     /// Leaves a token of the caller, which then must suspend. Returns `EMPTY` if there is room, if
@@ -208,21 +214,33 @@ impl<T: Send + 'static> Writer<T> {
         }
     }
 
-    /// Continues after the caller has suspended, if there may be no room.
+    /// Suspends the caller, whose token was left, and waits until there is room.
     #[cold]
     #[inline(never)]
-    fn end_wait(&mut self, mut token: Token) -> bool {
+    fn suspend(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
-            current::end_block(&self.end.core().writer.word, token, Status::Writing);
-            // The monitor begins a new dispatch at each suspension.
-            self.enter();
-            self.unblocked(token);
-            token = self.begin_wait();
-            if token != EMPTY {
-                current::suspend_blocked(token, Status::Writing);
-            }
+            current::suspend_blocked(token, Status::Writing);
+            token = self.end_wait(token);
         }
         !self.end.cursor.slot().is_full()
+    }
+
+    /// The rest of [`Writer::wait`] in all other cases than the most frequent one.
+    #[cold]
+    #[inline(never)]
+    fn wait_again(&mut self, token: Token) -> bool {
+        let token = self.end_wait(token);
+        self.suspend(token)
+    }
+
+    /// Continues after the caller has suspended, if there may be no room. Returns a token as
+    /// [`Writer::begin_wait`] does.
+    #[cold]
+    #[inline(never)]
+    fn end_wait(&mut self, token: Token) -> Token {
+        current::end_block(&self.end.core().writer.word, token, Status::Writing);
+        self.unblocked(token);
+        self.begin_wait()
     }
 
     fn unblocked(&mut self, token: Token) {
