@@ -100,14 +100,16 @@ pub(crate) fn release_home(home: u64) {
     FREE_HOMES.lock().unwrap_or_else(|e| e.into_inner()).push(home);
 }
 
-/// Returns a stamp for a thread that is no worker. Each thread has a stamp of its own.
-fn new_stamp(home: u64) -> u64 {
+/// Returns a stamp for a thread that is neither a worker nor a blocking task.
+fn new_stamp_outside() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: stamps only have to be unique, for the first 2^40 threads.
-    stamp(home, NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    // Relaxed: stamps only have to be unique.
+    stamp(OUTSIDE, NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }
 
-/// Returns the stamp for a task or thread at `home`.
+/// Returns the stamp of the task with this number at `home`. The first 2^40 tasks of a process, and
+/// the first 2^40 threads outside, have different stamps: numbers are not reused, and `OUTSIDE` is
+/// the home of no task.
 pub(crate) fn stamp(home: u64, number: u64) -> u64 {
     home << HOME_SHIFT | number & ((1 << HOME_SHIFT) - 1)
 }
@@ -129,7 +131,7 @@ pub(crate) fn current_stamp() -> u64 {
 pub(crate) fn make_stamp() -> u64 {
     with(|c| {
         if c.stamp.get() == 0 {
-            c.stamp.set(new_stamp(OUTSIDE));
+            c.stamp.set(new_stamp_outside());
         }
         c.stamp.get()
     })

@@ -126,7 +126,7 @@
 //! | token left in a word (`stream`) | Release, `light`, `heavy` | item, `light`, word | (1) |
 //! | end closed (`stream`) | Release or AcqRel, full fence | as above | (1) |
 //! | side of a stream ended (`stream`) | AcqRel exchange | the same exchange | (4) |
-//! | token taken (`waiter`) | AcqRel exchange | exchanges of other threads | (2) |
+//! | token taken (`waiter`) | AcqRel exchange, or Acquire load | exchanges of other threads | (2) |
 //! | token taken alone (`stream`) | Relaxed, after an Acquire fence | token left | (5) |
 //! | stream announced, token taken (`set`) | AcqRel, AcqRel | token left, list read | (1) |
 //! | task sent or posted (`worker`) | AcqRel, `light` | sleep state, `heavy`, work read | (1) |

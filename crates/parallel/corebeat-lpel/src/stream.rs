@@ -170,7 +170,7 @@ impl Side {
     /// Returns the home of the last user; 0 before the first use.
     #[inline(always)]
     pub(crate) fn home(&self) -> u64 {
-        // Relaxed: see `End::enter`.
+        // Relaxed: see `End::enter_anew`.
         self.home.load(Ordering::Relaxed) >> 1
     }
 
@@ -405,7 +405,8 @@ impl<T: Send> AnyStream for Shared<T> {
 struct End<T> {
     shared: Arc<Shared<T>>,
     cursor: Cursor<T>,
-    /// Stamp of the last user.
+    /// Stamp of the last user. No two users have the same stamp, so the monitor in `rare`, which
+    /// may be gone when the user is, is used by this user only.
     stamp: u64,
     /// Rare work for each item: the monitor counts it, or a `light` fence is not free on this
     /// system. Normally `None`.
@@ -471,7 +472,7 @@ impl<T> End<T> {
         // Relaxed: as in `move_to`.
         side.task.store(0, Ordering::Relaxed);
         if side.move_to(current::OUTSIDE) {
-            // As in `enter`.
+            // As in `enter_anew`.
             heavy_fence();
         }
         // The next use enters again.

@@ -6,7 +6,7 @@
 //! A plan is a seed and a list of genes of four bytes. `compile` makes nodes of it, and their
 //! expected output. A failing plan is shrunk and printed with the command that replays it.
 
-use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, Wait};
+use corebeat_lpel::monitor::{Dispatch, End, Level, Listener, Monitor, StreamUse, Wait};
 use corebeat_lpel::placement::{Balanced, RoundRobin};
 use corebeat_lpel::scheduler::{Fifo, Lifo, Prioritised, Ready, Scheduler};
 use corebeat_lpel::*;
@@ -837,6 +837,8 @@ impl Listener for Auditor {
         assert_eq!(dispatch.created_ns.is_some(), ended);
         self.ended.fetch_add(u64::from(ended), Ordering::Relaxed);
         assert!(dispatch.streams.iter().all(|s| !s.moved || s.items > 0));
+        let has_effect = |s: &StreamUse| s.moved || s.opened || s.closed || s.blocked || s.woke;
+        assert!(dispatch.streams.iter().all(has_effect));
     }
 
     fn waited(&mut self, wait: &Wait) {

@@ -292,3 +292,17 @@ fn body_and_result_are_dropped_once_however_a_task_ends() {
         assert_eq!(drops.load(Ordering::Relaxed), 4, "{panics}");
     }
 }
+
+#[test]
+fn task_that_is_aborted_with_an_item_before_it_runs_again_ends() {
+    let runtime = Runtime::builder().deterministic(1).build().unwrap();
+    let ended = runtime.run(|| {
+        let (mut writer, mut reader) = stream(1);
+        let task = spawn(move || (reader.read(), reader.read()));
+        yield_now(); // the task waits
+        writer.write(Box::new(1)).unwrap();
+        task.abort();
+        (task.join(), writer.write(Box::new(2)).is_err())
+    });
+    assert!(matches!(ended.unwrap(), (Err(Failure::Aborted), true)));
+}

@@ -129,12 +129,13 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 #[inline]
 pub(crate) fn block(word: &Word, token: Token, status: Status, on: Object) {
     if begin_block(word, token, status, on) {
-        suspend_blocked(token, status);
+        suspend_blocked(token);
         end_block(word, token, status);
     }
 }
 
-/// First part of [`block`]. Returns whether the other parts must follow: a thread is blocked here.
+/// First part of [`block`]. Returns false if the caller is a thread, which was blocked here;
+/// otherwise the other parts must follow.
 #[inline]
 pub(crate) fn begin_block(word: &Word, token: Token, status: Status, on: Object) -> bool {
     // SAFETY: the running task or thread is alive.
@@ -144,6 +145,7 @@ pub(crate) fn begin_block(word: &Word, token: Token, status: Status, on: Object)
         return false;
     }
     me.on.store(on);
+    prepare(me, status);
     true
 }
 
@@ -152,12 +154,12 @@ pub(crate) fn begin_block(word: &Word, token: Token, status: Status, on: Object)
 /// The processor predicts the target of a return by the last call that has not returned. A function
 /// that is called before the switch and returns after it makes two predictions fail, that of the
 /// switch and its own: 12 ns. Therefore the ends of streams inline this part into the code of the
-/// task, without a loop: compilers keep values that a loop uses often in registers, but not over a
-/// switch.
+/// task. This part has no loop: values that the compiler keeps in registers over a loop would be
+/// spilled at each switch.
 #[inline(always)]
-pub(crate) fn suspend_blocked(token: Token, status: Status) {
+pub(crate) fn suspend_blocked(token: Token) {
     // SAFETY: the running task is alive.
-    suspend(unsafe { &*waiter::blocked(token) }, status);
+    context::suspend(unsafe { &*waiter::blocked(token) }, Outcome::Blocked);
 }
 
 /// Last part of [`block`], in the most frequent case: the token was taken, and the task is not
@@ -241,12 +243,18 @@ pub(crate) fn sleep_thread(time: Duration) {
     }
 }
 
-/// Returns to the worker until the task is dispatched again.
+/// Stores where the stack of the running task ends, and why the task will be suspended.
 #[inline(always)]
-fn suspend(me: &Header, status: Status) {
+fn prepare(me: &Header, status: Status) {
     let frame = 0u8;
     me.frame.set(&raw const frame);
     me.set_status(status);
+}
+
+/// Returns to the worker until the task is dispatched again.
+#[inline(always)]
+fn suspend(me: &Header, status: Status) {
+    prepare(me, status);
     context::suspend(me, if status == Status::Ready { Outcome::Yielded } else { Outcome::Blocked });
 }
 

@@ -1,6 +1,6 @@
 //! Threads that wait as tasks do: blocking tasks, and threads that are no tasks.
 
-use super::{new_stamp, with};
+use super::{stamp, with};
 use crate::runtime::Inner;
 use crate::scope::ScopeCore;
 use crate::task::{self, Header, Kind, Object, Status, TaskRef, Vtable};
@@ -88,7 +88,7 @@ pub(super) fn runtime_of_blocking_task() -> Option<Arc<Inner>> {
 pub(crate) fn become_blocking_task(inner: Arc<Inner>, task: &Header) -> TaskRef {
     let home = inner.blocking.home;
     let me = new_thread(Some(inner), task.scope().cloned(), task.name.clone(), task.id);
-    let stamp = new_stamp(home);
+    let stamp = stamp(home, task.id);
     with(|c| c.stamp.set(stamp));
     me.header().stamp.set(stamp);
     THREAD.with(|t| {

@@ -31,7 +31,7 @@ pub(crate) struct EndUse {
     record: UnsafeCell<StreamUse>,
 }
 
-// SAFETY: only the thread of the user accesses the value, between two tasks or in this one. The
+// SAFETY: only the thread of the user accesses the value: in the user, or between two tasks. The
 // exception is `items`, which the next user of the end reads when the former one does not write any
 // more; moving the end synchronises both.
 unsafe impl Sync for EndUse {}
@@ -116,8 +116,8 @@ impl EndUse {
     pub(super) fn take(&self) -> StreamUse {
         self.is_listed.set(false);
         self.only_counts.set(false);
-        // SAFETY: the task does not run. If the end has another user, that one reads at most the
-        // items.
+        // SAFETY: the task does not run. A next user only reads `items`, which this function does not
+        // write.
         unsafe {
             let record = self.record.get();
             let taken = *record;

@@ -101,3 +101,49 @@ fn level_selects_what_is_recorded() {
     assert!(with_streams.iter().all(is_writer));
     assert!(!of(&records(Level::All, pair), "reader").is_empty());
 }
+
+#[test]
+fn dispatch_that_drops_many_streams_reports_all_ends() {
+    const STREAMS: usize = 100; // more than the monitor keeps before it deletes dropped ends
+    let many = || {
+        for n in 0..STREAMS {
+            let (mut to, mut from) = stream(1);
+            to.write(n).unwrap();
+            assert_eq!(from.read(), Some(n));
+        }
+    };
+    let records = records(Level::All, move || {
+        Task::new().name("many").spawn(many).unwrap();
+    });
+    let [dispatch] = of(&records, "many")[..] else { panic!("{records:#?}") };
+    let is_whole = |end: &&StreamUse| end.opened && end.moved && end.closed && end.items == 1;
+    assert_eq!(dispatch.streams.iter().filter(is_whole).count(), 2 * STREAMS);
+}
+
+#[test]
+fn end_keeps_its_number_of_items_in_the_next_runtime() {
+    let collect = Collect(Level::All, Arc::default());
+    let runtime = || {
+        let builder = Runtime::builder().workers(1);
+        builder.monitor(collect.clone()).build().unwrap()
+    };
+    let (mut writer, mut reader) = stream(8);
+    for n in 0..3 {
+        writer = runtime()
+            .run(move || {
+                writer.write(n).unwrap();
+                let written = move || {
+                    writer.write(n).unwrap();
+                    writer
+                };
+                Task::new().blocking().spawn(written).unwrap().join().unwrap()
+            })
+            .unwrap();
+    }
+    drop(writer);
+    assert_eq!(std::iter::from_fn(|| reader.read()).collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2]);
+    let records = collect.1.lock().unwrap();
+    let uses = records.iter().flat_map(|record| &record.streams);
+    let items = uses.filter(|end| end.opened && end.direction == Direction::Write);
+    assert_eq!(items.map(|end| end.items).collect::<Vec<_>>(), [1, 2, 3]);
+}

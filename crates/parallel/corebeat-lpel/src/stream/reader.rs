@@ -29,7 +29,8 @@ impl<T: Send + 'static> Reader<T> {
     /// Reads the next item. If there is none, blocks the calling task, or the calling thread if it
     /// is no task. Returns `None` if all items were read and the writer was dropped, or if the
     /// caller must not wait because it is unwinding.
-    #[inline(always)]
+    // Not in builds for debugging, where each copy takes its own space on the stack.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn read(&mut self) -> Option<T> {
         self.enter();
         if !self.end.cursor.slot().is_full() && !self.wait() {
@@ -163,14 +164,14 @@ impl<T: Send + 'static> Reader<T> {
     /// Waits until there is an item. Returns false at the end of the stream, or if the caller must
     /// not wait.
     ///
-    /// Inlined into the code of the task, as are its callers: see `current::suspend_blocked`.
+    /// Inlined, so that no call spans the switch: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
         let token = self.begin_wait();
         if token == EMPTY {
             return self.end.cursor.slot().is_full();
         }
-        current::suspend_blocked(token, Status::Reading);
+        current::suspend_blocked(token);
         let is_full = self.end.cursor.slot().is_full();
         is_full && current::end_block_if_woken(token) || self.wait_again(token)
     }
@@ -213,7 +214,7 @@ impl<T: Send + 'static> Reader<T> {
     #[inline(never)]
     fn suspend(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
-            current::suspend_blocked(token, Status::Reading);
+            current::suspend_blocked(token);
             token = self.end_wait(token);
         }
         self.end.cursor.slot().is_full()
@@ -299,7 +300,7 @@ impl<T: Send + 'static> Reader<T> {
 impl<T: Send + 'static> Iterator for Reader<T> {
     type Item = T;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn next(&mut self) -> Option<T> {
         self.read()
     }

@@ -30,7 +30,8 @@ impl<T: Send + 'static> Writer<T> {
     ///
     /// Returns the item if the reader was dropped, or if the caller must not wait because it is
     /// unwinding.
-    #[inline(always)]
+    // Not in builds for debugging, where each copy takes its own space on the stack.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn write(&mut self, item: T) -> Result<(), Closed<T>> {
         self.enter();
         if self.end.cursor.slot().is_full() && !self.wait() {
@@ -153,14 +154,14 @@ impl<T: Send + 'static> Writer<T> {
     /// Waits until the slot is empty. Returns false if the reader was dropped, or if the caller
     /// must not wait.
     ///
-    /// Inlined into the code of the task, as are its callers: see `current::suspend_blocked`.
+    /// Inlined, so that no call spans the switch: see `current::suspend_blocked`.
     #[inline(always)]
     fn wait(&mut self) -> bool {
         let token = self.begin_wait();
         if token == EMPTY {
             return !self.end.cursor.slot().is_full();
         }
-        current::suspend_blocked(token, Status::Writing);
+        current::suspend_blocked(token);
         let is_free = !self.end.core().growing && !self.end.cursor.slot().is_full();
         is_free && current::end_block_if_woken(token) || self.wait_again(token)
     }
@@ -219,7 +220,7 @@ impl<T: Send + 'static> Writer<T> {
     #[inline(never)]
     fn suspend(&mut self, mut token: Token) -> bool {
         while token != EMPTY {
-            current::suspend_blocked(token, Status::Writing);
+            current::suspend_blocked(token);
             token = self.end_wait(token);
         }
         !self.end.cursor.slot().is_full()
@@ -308,7 +309,8 @@ impl<T> Drop for Rest<'_, T> {
 
 impl<T: Send + 'static> Drop for Writer<T> {
     fn drop(&mut self) {
-        // The other side may rely on this end being where it was last used: see `End::enter`.
+        // The other side may rely on this end being where it was last used: see
+        // `End::enter_anew`.
         self.end.enter(Direction::Write);
         self.end.note(|u| u.closed = true);
         self.end.core().close_writer();
