@@ -85,7 +85,7 @@ trait Pages: Default + Sync {
 impl Pages for Map<u32, Page> {
     #[inline(always)]
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        read_section(|guard| self.get(guard, &id).is_some_and(|page| answer(page)))
+        read_section(|guard| self.get(guard, &id).is_some_and(answer))
     }
 
     #[inline(always)]
@@ -119,7 +119,7 @@ impl Count for AdaptiveCounter {
 
 impl Pages for Mutex<HashMap<u32, Page>> {
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        self.lock().expect("no holder of the lock panics").get(&id).is_some_and(|page| answer(page))
+        self.lock().expect("no holder of the lock panics").get(&id).is_some_and(answer)
     }
 
     fn put(&self, id: u32, page: Page) {
@@ -129,10 +129,7 @@ impl Pages for Mutex<HashMap<u32, Page>> {
 
 impl Pages for RwLock<HashMap<u32, Page>> {
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        RwLock::read(self)
-            .expect("no holder of the lock panics")
-            .get(&id)
-            .is_some_and(|page| answer(page))
+        RwLock::read(self).expect("no holder of the lock panics").get(&id).is_some_and(answer)
     }
 
     fn put(&self, id: u32, page: Page) {
@@ -152,7 +149,7 @@ impl Pages for DashMap<u32, Page> {
 
 impl Pages for papaya::HashMap<u32, Page> {
     fn read(&self, id: u32, answer: impl FnOnce(&[u64; WORDS]) -> bool) -> bool {
-        self.pin().get(&id).is_some_and(|page| answer(page))
+        self.pin().get(&id).is_some_and(answer)
     }
 
     fn put(&self, id: u32, page: Page) {

@@ -717,16 +717,17 @@ impl fmt::Display for Report {
             };
             writeln!(f, "{row}{program}")?;
         }
-        if total.applied.is_empty() && self.slice_ms.is_none() && *policy != "none" {
+        if total.applied.is_empty() && *policy != "none" {
             let inactions = || programs.iter().flat_map(|program| &program.inactions);
             let mut whys: Vec<String> =
                 inactions().map(|i| printable(&format!("{}: {}", i.policy, i.why))).collect();
             // Programs of one run often have the same reason.
             whys.dedup();
-            match whys.is_empty() {
-                true => writeln!(f, "  no changes: no policy found a reason for one")?,
-                false => whys.iter().try_for_each(|why| writeln!(f, "  no changes  {why}"))?,
+            // Turns are not changes.
+            if whys.is_empty() && self.slice_ms.is_none() {
+                writeln!(f, "  no changes: no policy found a reason for one")?;
             }
+            whys.iter().try_for_each(|why| writeln!(f, "  no changes  {why}"))?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "  note: {}", printable(note)))?;
         let own = if total.wall_s > 0.0 { self.watching_cpu_s / total.wall_s } else { 0.0 };
