@@ -337,7 +337,7 @@ impl Drop for Attempt {
 
 /// Frees the retired values of this thread, and of threads that have ended, that no transaction can
 /// read any more. Returns their number. Threads free values automatically from time to time; call
-/// this function to free the remaining ones.
+/// this function to free the remaining ones. In the destructor of such a value it frees none.
 ///
 /// # Panics
 ///

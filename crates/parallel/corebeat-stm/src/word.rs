@@ -23,6 +23,7 @@ use crate::global::GLOBAL;
 use crate::lock::{Lock, VERSION_MAX};
 use crate::pause::pause;
 use crate::place::Place;
+use corebeat_sync::asymmetric;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
@@ -60,9 +61,14 @@ pub const fn closed() -> *const Front {
 /// it: 8 MiB of memory, in large pages if the system has them. The locks stay as they are. The
 /// system supplies all pages at once, on the NUMA node of the calling thread unless a policy states
 /// otherwise. Without this call, it supplies each page at its first use, on the node of that use.
+///
+/// Also registers the process for free fences, as the first transaction of a process does. Linux
+/// does so at once while the process has one thread. Later it takes some 10 ms, a grace period of
+/// the kernel, in which the first transactions of all threads wait.
 pub fn prepare() {
     /// At most the size of the system's pages.
     const PAGE: usize = 4096;
+    asymmetric::heavy_fence();
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         let table = (&raw const TABLE).cast_mut();

@@ -513,6 +513,54 @@ fn destructors_may_run_transactions() {
 }
 
 #[test]
+fn destructors_do_not_run_within_transactions_of_others() {
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+        static DEPTH_MAX: Cell<usize> = const { Cell::new(0) };
+    }
+    /// Replaces the value of a cell, and so retires another value.
+    struct Replaces(Arc<TCell<Arc<u64>>>);
+    impl Drop for Replaces {
+        fn drop(&mut self) {
+            DEPTH.set(DEPTH.get() + 1);
+            DEPTH_MAX.set(DEPTH_MAX.get().max(DEPTH.get()));
+            atomically(|tx| tx.write(&self.0, Arc::new(1)));
+            DEPTH.set(DEPTH.get() - 1);
+        }
+    }
+    let replaced = Arc::new(TCell::new(Arc::new(0)));
+    let cell = TCell::new(Arc::new(Replaces(replaced.clone())));
+    while DEPTH_MAX.get() == 0 {
+        for _ in 0..ROUNDS {
+            atomically(|tx| tx.write(&cell, Arc::new(Replaces(replaced.clone()))));
+        }
+    }
+    assert_eq!(DEPTH_MAX.get(), 1);
+}
+
+#[test]
+fn commit_frees_few_values_that_others_have_retired_long_ago() {
+    /// More than a commit frees, and fewer than share a grace period.
+    const FEW: usize = 16;
+    let (ends, ended) = std::sync::mpsc::channel::<()>();
+    thread::scope(move |scope| {
+        // A thread that is alone frees values soon.
+        scope.spawn(move || {
+            atomically(|_| Ok(()));
+            ended.recv().unwrap_err();
+        });
+        let alive = Arc::new(AtomicUsize::new(0));
+        let cell = TCell::new(Counted::new(&alive, 0));
+        for _ in 0..ROUNDS {
+            let before = alive.load(Ordering::SeqCst);
+            atomically(|tx| tx.write(&cell, Counted::new(&alive, 0)));
+            assert!(alive.load(Ordering::SeqCst) + FEW > before);
+        }
+        drop(ends);
+    });
+}
+
+#[test]
 fn retired_values_of_an_ended_thread_are_freed_by_others() {
     let alive = Arc::new(AtomicUsize::new(0));
     let cell = Arc::new(TCell::new(Counted::new(&alive, 0)));

@@ -279,7 +279,7 @@ impl Descriptor {
     pub(crate) unsafe fn retire(&mut self, values: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) {
         // SAFETY: the caller guarantees it.
         let retired = |value| unsafe { Retired::new(value, drop, ()) };
-        values.drain(..).for_each(|value| self.retired.push(retired(value)));
+        values.drain(..).for_each(|value| self.retired.push_block(retired(value)));
         self.needs_cleanup = true;
     }
 

@@ -6,6 +6,7 @@ use crate::slot::Slots;
 use corebeat_sync::asymmetric;
 use corebeat_sync::wait::{self, Span};
 use std::cell::Cell;
+use std::mem;
 #[cfg(not(loom))]
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -179,18 +180,36 @@ impl Current {
         let descriptor = self.get();
         descriptor.needs_cleanup = !descriptor.has_free_fences;
         descriptor.end_turn();
-        if self.get().retired.is_full() {
-            self.reclaim();
-        }
+        let count = descriptor.retired.end_transaction();
+        self.free(count);
     }
 
     /// Frees the values whose grace periods are over, and returns their number.
     pub(crate) fn reclaim(mut self) -> usize {
-        let free = self.get().retired.take_free();
-        // Destructors may run transactions.
-        drop(self);
-        // SAFETY: every attempt that could have found the values is over (`take_free`).
-        unsafe { corebeat_reclaim::free_all(free) }
+        self.get().retired.end_grace_period();
+        self.free(usize::MAX)
+    }
+
+    /// Frees at most `count` values whose grace periods are over, and returns their number.
+    fn free(mut self, count: usize) -> usize {
+        // Transactions of destructors free nothing, so that they do not nest deeply.
+        if mem::replace(&mut self.get().retired.is_freeing, true) {
+            return 0;
+        }
+        let mut freed = 0;
+        while freed < count
+            && let Some(retired) = self.get().retired.next_free()
+        {
+            // Destructors may run transactions.
+            drop(self);
+            // SAFETY: every attempt that could have found the value is over
+            // (`end_grace_period`).
+            unsafe { retired.free() };
+            self = Current::take();
+            freed += 1;
+        }
+        self.get().retired.is_freeing = false;
+        freed
     }
 }
 
