@@ -33,6 +33,7 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 #![allow(clippy::missing_safety_doc, reason = "the headers document the contracts")]
 
+mod block;
 pub mod claim;
 pub mod clustered;
 pub mod hrm;

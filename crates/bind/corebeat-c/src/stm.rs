@@ -11,6 +11,7 @@
 //! references, and the engine and the allocator have returned. No destructor is skipped, as Rust
 //! requires (Reference, *Behavior considered undefined*, on the Rust runtime).
 
+use crate::block;
 use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
 use corebeat_stm::word::{Words, advance, prepare, time};
@@ -159,14 +160,6 @@ fn outside(tx: Option<&mut stm_tx>) -> Option<&mut stm_tx> {
     }
 }
 
-/// # Safety
-///
-/// The block is from `malloc` and not in use.
-unsafe fn free(block: *mut ()) {
-    // SAFETY: guaranteed by the caller.
-    unsafe { libc::free(block.cast()) };
-}
-
 /// Handles a failed attempt. Returns only if the transaction is not restarted.
 ///
 /// # Safety
@@ -219,7 +212,7 @@ impl stm_tx {
             self.attr.0 &= !stm_tx_attr_t::READ_ONLY;
         }
         // SAFETY: from `stm_malloc`; no other thread has obtained the address.
-        self.allocated.drain(..).for_each(|block| unsafe { free(block) });
+        self.allocated.drain(..).for_each(|block| unsafe { block::free(block) });
         self.freed.clear();
         self.parts.clear();
         self.nesting = c_uint::from(retries);
@@ -501,7 +494,7 @@ unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
     // SAFETY: the thread is in a transaction; freed blocks are from `malloc` and no longer used.
     let is_committed = unsafe {
         (it.freed.is_empty() || it.outdate())
-            && it.words.commit_and_free(&mut it.freed, free, thread_transaction::close)
+            && it.words.commit_and_free(&mut it.freed, block::free, thread_transaction::close)
     };
     if is_committed {
         it.end_committed();
@@ -824,7 +817,7 @@ fn whole(size: usize) -> usize {
 
 unsafe fn malloc(tx: *mut stm_tx, size: usize) -> *mut c_void {
     // SAFETY: any size is valid.
-    unsafe { keep(tx, libc::malloc(whole(size))) }
+    unsafe { keep(tx, block::allocate(whole(size))) }
 }
 
 unsafe fn calloc(tx: *mut stm_tx, count: usize, size: usize) -> *mut c_void {
@@ -858,7 +851,7 @@ unsafe fn free2(tx: *mut stm_tx, block: *mut c_void, index: usize, size: usize) 
         // A failed transaction must restore the contents.
         Some(tx) if tx.is_aborted => {}
         // SAFETY: C does not use the block afterwards.
-        _ => unsafe { free(block.cast()) },
+        _ => unsafe { libc::free(block) },
     }
 }
 
