@@ -28,7 +28,8 @@
 //! 6. A claim has one descriptor
 //!    (`descriptor_of_a_claim_stays_in_an_epoll_set_when_the_claim_moves`).
 //! 7. A failed transaction jumps only over frames that own no values with destructors (module
-//!    `stm`).
+//!    `stm`), and restores all registers, however the program has saved them
+//!    (`transactions_in_c_agree_with_their_headers`).
 
 #![allow(non_camel_case_types, reason = "names of C")]
 #![allow(clippy::missing_safety_doc, reason = "the headers document the contracts")]
@@ -36,6 +37,7 @@
 mod block;
 pub mod claim;
 pub mod clustered;
+mod env;
 pub mod hrm;
 pub mod module;
 pub mod stm;

@@ -5,13 +5,14 @@
 //!
 //! # Jumping
 //!
-//! When an attempt fails, the program continues at its call of `sigsetjmp`. `lost` calls
-//! `siglongjmp`, which discards the frames of C, and the frames of this crate from the exported
+//! When an attempt fails, the program continues at its call of `sigsetjmp`. `lost` jumps there
+//! (`env`), which discards the frames of C, and the frames of this crate from the exported
 //! function to `lost`. At that time the latter own no values with destructors, only numbers and
 //! references, and the engine and the allocator have returned. No destructor is skipped, as Rust
 //! requires (Reference, *Behavior considered undefined*, on the Rust runtime).
 
 use crate::block;
+use crate::env::Env;
 use crate::thread_transaction;
 use corebeat_stm::contention::{self, Backoff, ContentionManager, Greedy, Karma, Suicide};
 use corebeat_stm::word::{Words, advance, prepare, time};
@@ -32,10 +33,6 @@ compile_error!("parts of words are supported only on little-endian processors");
 
 /// Limit on the callbacks for one event, and on the keys; the same as in TinySTM.
 const MODULES_MAX: usize = 7;
-
-/// Size of the buffer for a `sigjmp_buf`; `stm.h` checks that it suffices.
-#[repr(C, align(16))]
-struct Env([u64; 64]);
 
 /// `stm_tx_attr_t`: bits.
 #[repr(C)]
@@ -78,7 +75,9 @@ mod reason {
 }
 
 /// `struct stm_tx`: the transactions of a thread.
+#[repr(C)]
 pub struct stm_tx {
+    /// First, because `stm_inline.h` compares the address of this field with that of the object.
     env: Env,
     words: Words,
     attr: stm_tx_attr_t,
@@ -132,10 +131,6 @@ fn die(what: &str) -> ! {
     std::process::abort()
 }
 
-unsafe extern "C" {
-    fn siglongjmp(env: *mut Env, value: c_int) -> !;
-}
-
 /// The transaction of this thread. Returns `None` after a failure without a restart that the
 /// program has not handled yet.
 ///
@@ -179,7 +174,7 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
                  transactional memory there");
         }
         // SAFETY: see the documentation of this module.
-        unsafe { siglongjmp(&raw mut (*tx).env, why) };
+        unsafe { Env::jump(&raw mut (*tx).env, why) };
     }
 }
 
@@ -374,7 +369,7 @@ pub extern "C" fn stm_exit() {
 pub extern "C" fn stm_init_thread() -> *mut stm_tx {
     if thread_transaction::get().is_null() {
         thread_transaction::set(Box::into_raw(Box::new(stm_tx {
-            env: Env([0; 64]),
+            env: Env::new(),
             words: Words::new(),
             attr: stm_tx_attr_t(0),
             nesting: 0,
@@ -425,6 +420,7 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
         && let Some(front) = unsafe { it.words.try_begin() }
     {
         thread_transaction::open(front);
+        it.env.clear();
         it.nesting = 1;
         it.attr = attr;
         it.is_aborted = false;
@@ -446,6 +442,7 @@ unsafe extern "C" fn start_slowly(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut 
     if it.nesting > 1 {
         return null_mut();
     }
+    it.env.clear();
     it.attr = attr;
     it.is_aborted = false;
     thread_transaction::open(it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0));

@@ -5,6 +5,7 @@
 #include "wrappers.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -492,6 +493,115 @@ static void left_behind(void)
 	EXPECT(accounts[0] == 2);
 }
 
+static int calls;
+
+static sigjmp_buf *counted(sigjmp_buf *env)
+{
+	calls++;
+	return env;
+}
+
+static void jump(sigjmp_buf *env, int value)
+{
+	siglongjmp(*env, value);
+}
+
+static int is_blocked(int signal)
+{
+	sigset_t mask;
+	EXPECT(sigprocmask(SIG_BLOCK, NULL, &mask) == 0);
+	return sigismember(&mask, signal);
+}
+
+/* Blocks a signal. A jump ends that if the mask was saved. */
+static void block(int signal)
+{
+	sigset_t mask;
+	sigemptyset(&mask);
+	sigaddset(&mask, signal);
+	EXPECT(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+}
+
+/* Changes the registers that functions restore, and restarts the transaction. */
+static void __attribute__((noinline)) restart(void)
+{
+#ifdef __x86_64__
+	__asm__ volatile("xor %%ebx, %%ebx\n xor %%r12d, %%r12d\n xor %%r13d, %%r13d\n"
+			 "xor %%r14d, %%r14d\n xor %%r15d, %%r15d"
+			 :
+			 :
+			 : "rbx", "r12", "r13", "r14", "r15");
+#endif
+	stm_abort(0);
+}
+
+static void __attribute__((noinline)) restarted(volatile int *tries)
+{
+	stm_tx_attr_t attr = {.attrs = 0};
+	sigjmp_buf *env = stm_start(attr);
+	int why = sigsetjmp(*counted(env), 0);
+	EXPECT((why & STM_ABORT_EXPLICIT) == (*tries ? STM_ABORT_EXPLICIT : 0));
+	if ((*tries)++ < 3)
+		restart();
+	stm_commit();
+}
+
+/* The callers of a transaction that restarts find the values that their registers contained. */
+static long __attribute__((noinline)) registers(const volatile long *values, volatile int *tries)
+{
+	long a = values[0], b = values[1], c = values[2], d = values[3], e = values[4], f = values[5];
+	restarted(tries);
+	return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f;
+}
+
+/* sigsetjmp behaves as the C library documents, with buffers of transactions and others. */
+static void environments(void)
+{
+	static const volatile long values[6] = {1, 10, 100, 1000, 10000, 100000};
+	static sigjmp_buf own;
+	volatile int tries = 0, jumps = 0;
+	stm_tx_attr_t attr = {.attrs = 0};
+	calls = 0;
+	EXPECT(registers(values, &tries) == 654321 && tries == 4 && calls == 1);
+
+	/* The program's own buffer, outside and inside a transaction. */
+	for (volatile int inside = 0; inside < 2; inside++) {
+		sigjmp_buf *env = inside ? stm_start(attr) : NULL;
+		if (env)
+			sigsetjmp(*env, 0);
+		for (volatile int saves_mask = 0; saves_mask < 2; saves_mask++) {
+			int value = sigsetjmp(own, saves_mask);
+			if (value == 0) {
+				block(SIGUSR1);
+				jump(&own, 5);
+			}
+			EXPECT(value == 5 && is_blocked(SIGUSR1) == !saves_mask);
+			jumps++;
+			sigset_t mask;
+			sigemptyset(&mask);
+			EXPECT(sigprocmask(SIG_SETMASK, &mask, NULL) == 0);
+		}
+		if (inside)
+			EXPECT(stm_commit() == 1);
+	}
+	EXPECT(jumps == 4);
+
+	/* A buffer of transactions that contains the mask, after one that does not. */
+	for (volatile int saves_mask = 0; saves_mask < 3; saves_mask++) {
+		tries = 0;
+		sigjmp_buf *env = stm_start(attr);
+		sigsetjmp(*env, saves_mask % 2);
+		EXPECT(is_blocked(SIGUSR1) == (tries && saves_mask % 2 == 0));
+		block(SIGUSR1);
+		if (tries++ == 0)
+			stm_abort(0);
+		EXPECT(stm_commit() == 1 && tries == 2);
+		sigset_t mask;
+		sigemptyset(&mask);
+		EXPECT(sigprocmask(SIG_SETMASK, &mask, NULL) == 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -514,6 +624,7 @@ int main(int argc, char **argv)
 	bank();
 	nested();
 	aborts();
+	environments();
 	only_reads();
 	small();
 	irrevocable();

@@ -77,8 +77,9 @@ enum {
 };
 
 /* To be called once, before and after all other functions. stm_init writes to the memory of the
- * locks: 8 MiB, on the NUMA node of the caller unless a policy states otherwise. stm_exit must be
- * called outside transactions, because it frees all pending memory. */
+ * locks: 8 MiB, on the NUMA node of the caller unless a policy states otherwise. With other threads
+ * it takes some 10 ms longer. stm_exit must be called outside transactions, because it frees all
+ * pending memory. */
 void stm_init(void);
 void stm_exit(void);
 
@@ -90,8 +91,8 @@ void stm_exit_thread_tx(struct stm_tx *tx);
 struct stm_tx *stm_current_tx(void);
 
 /* Starts a transaction. The result must be passed to sigsetjmp immediately, in a function that does
- * not return before the transaction ends. In another transaction, the new one becomes a part of it,
- * and the result is NULL. */
+ * not return before the transaction ends. Only the library may jump there. In another transaction,
+ * the new one becomes a part of it, and the result is NULL. */
 sigjmp_buf *stm_start(stm_tx_attr_t attr);
 sigjmp_buf *stm_start_tx(struct stm_tx *tx, stm_tx_attr_t attr);
 /* Commits. Returns 1, or restarts the transaction (with no_retry: returns 0). */
@@ -182,8 +183,8 @@ int stm_register(void (*on_thread_init)(void *arg), void (*on_thread_exit)(void 
 		 void (*on_start)(void *arg), void (*on_precommit)(void *arg),
 		 void (*on_commit)(void *arg), void (*on_abort)(void *arg), void *arg);
 
-/* The library reserves 512 bytes for a sigjmp_buf. */
-typedef char corebeat_stm_env_fits[sizeof(sigjmp_buf) <= 512 ? 1 : -1];
+/* The library reserves 448 bytes for a sigjmp_buf. */
+typedef char corebeat_stm_env_fits[sizeof(sigjmp_buf) <= 448 ? 1 : -1];
 
 #include "stm_inline.h"
 
