@@ -21,12 +21,14 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PEERS: &[&str] = &["TinySTM", "stm", "fast-stm", "mutex", "mutex an account"];
+const TRANSFER_PEERS: &[&str] =
+    &["TinySTM", "stm", "fast-stm", "mutex", "mutex an account", "limit"];
 
 pub(crate) const BENCHES: [Bench; 3] = [
     Bench {
         name: "stm.transfer",
         summary: "time that a thread takes to move money between two of 1,024 accounts",
-        peers: PEERS,
+        peers: TRANSFER_PEERS,
         tools: &TOOLS,
         cases: apart::thread_cases,
         run: |session| run(session, 0, Work::Transfer),
@@ -76,6 +78,7 @@ enum Subject {
     Mutex,
     #[value(name = "mutex an account")]
     MutexEach,
+    Limit,
 }
 
 impl Subject {
@@ -84,6 +87,7 @@ impl Subject {
         match self {
             Subject::ReadAndWrite => work != Work::Read,
             Subject::C => Library::Corebeat.is_available(session),
+            Subject::Limit => work == Work::Transfer && Library::Corebeat.is_available(session),
             Subject::TinyStm => Library::TinyStm.is_available(session),
             _ => true,
         }
@@ -92,8 +96,9 @@ impl Subject {
     /// The compiled program of a C library.
     fn program(self, session: &Session) -> Result<Option<PathBuf>, String> {
         match self {
-            Subject::C => Library::Corebeat.compile(session, "bank").map(Some),
-            Subject::TinyStm => Library::TinyStm.compile(session, "bank").map(Some),
+            Subject::C => Library::Corebeat.compile(session, "bank", None).map(Some),
+            Subject::TinyStm => Library::TinyStm.compile(session, "bank", None).map(Some),
+            Subject::Limit => Library::Corebeat.compile(session, "bank", Some("LIMIT")).map(Some),
             _ => Ok(None),
         }
     }
@@ -131,9 +136,15 @@ impl Library {
         Ok((include, session.library()?.join("libcorebeat.a")))
     }
 
-    /// A program of the folder `programs`, which the first call compiles.
-    pub(crate) fn compile(self, session: &Session, name: &str) -> Result<PathBuf, String> {
-        let program = session.folder().join(format!("{name}-{}", self.name()));
+    /// A program of the folder `programs`, with a macro, which the first call compiles.
+    pub(crate) fn compile(
+        self,
+        session: &Session,
+        name: &str,
+        defined: Option<&str>,
+    ) -> Result<PathBuf, String> {
+        let program =
+            session.folder().join(format!("{name}-{}{}", self.name(), defined.unwrap_or("")));
         if program.exists() {
             return Ok(program);
         }
@@ -145,6 +156,7 @@ impl Library {
             .arg(include)
             .arg(root.join(format!("programs/{name}.c")))
             .arg(library);
+        gcc.args(defined.map(|name| format!("-D{name}")));
         gcc.args(["-pthread", "-lm", "-o"]).arg(&program);
         make(gcc, &format!("{name}.c"))?;
         Ok(program)
@@ -218,7 +230,9 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         Subject::ReadAndWrite => work::<ReadAndWrite>(options),
         Subject::Stm => work::<Stm>(options),
         Subject::FastStm => work::<FastStm>(options),
-        Subject::C | Subject::TinyStm => Err("this subject is a program in C".into()),
+        Subject::C | Subject::TinyStm | Subject::Limit => {
+            Err("this subject is a program in C".into())
+        }
         Subject::Mutex => work::<One>(options),
         Subject::MutexEach => work::<Each>(options),
     }

@@ -103,7 +103,7 @@ fn measure(session: &Session, subject: Subject, load: Load) -> Result<Measured, 
     let Load { program, threads, figure } = load;
     let (times, least_ms) = if session.quick { (1, 0) } else { (TIMES * threads, LEAST_MS) };
     if let Some(library) = subject.library() {
-        let mut command = Command::new(library.compile(session, "stamp")?);
+        let mut command = Command::new(library.compile(session, "stamp", None)?);
         command.arg(program).args([threads as u64, times as u64, least_ms].map(|n| n.to_string()));
         command.arg(apart::name(&figure));
         return apart::value(command);

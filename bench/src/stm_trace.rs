@@ -22,12 +22,13 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::ptr;
 use std::time::Duration;
 
 pub(crate) const BENCHES: [Bench; 1] = [Bench {
     name: "stm.trace",
     summary: "effect of tracing on transactions: their time, their aborts, and the size of the trace",
-    peers: &["not traced"],
+    peers: &["not traced", "limit"],
     tools: &[],
     cases: |session| apart::names(&cases(session)),
     run,
@@ -56,6 +57,8 @@ enum Subject {
     Zstd,
     #[value(name = "not traced")]
     Untraced,
+    /// Not traced, but the bytes of all events are stored.
+    Limit,
 }
 
 /// The work of the threads.
@@ -103,9 +106,13 @@ impl Figure {
         }
     }
 
-    /// Whether the figure applies to this subject.
-    fn is_of(self, subject: Subject) -> bool {
-        subject != Subject::Untraced || matches!(self, Figure::Time | Figure::Aborts)
+    /// Whether the figure applies to this subject and work.
+    fn is_of(self, subject: Subject, work: Work) -> bool {
+        match subject {
+            Subject::Untraced => matches!(self, Figure::Time | Figure::Aborts),
+            Subject::Limit => self == Figure::Time && work.times().is_none(),
+            _ => true,
+        }
     }
 }
 
@@ -129,7 +136,7 @@ fn cases(session: &Session) -> Vec<Case<Subject, Load>> {
                 continue;
             }
             let name = [apart::name(&work), threads(count), apart::name(figure)].join(", ");
-            let subjects = Subject::value_variants().iter().filter(|s| figure.is_of(**s));
+            let subjects = Subject::value_variants().iter().filter(|s| figure.is_of(**s, work));
             cases.push(Case::new(name, subjects, Load { work, threads: count, figure: *figure }));
         }
     }
@@ -174,7 +181,7 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     trace::set(match options.subject {
         Subject::Full | Subject::Zstd => Detail::Full,
         Subject::Reduced => Detail::Reduced,
-        Subject::Untraced => Detail::Off,
+        Subject::Untraced | Subject::Limit => Detail::Off,
     });
     let accounts: Vec<TCell<i64>> = (0..ACCOUNTS).map(|_| TCell::new(BALANCE)).collect();
     let before = counters();
@@ -190,7 +197,8 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
         (after.commits - before.commits, after.aborts.total() - before.aborts.total());
     let (events, all) = count(&path)?;
     let ends = commits + aborts;
-    let is_complete = all.ends == ends || summary.lost > 0 || options.subject == Subject::Untraced;
+    let is_traced = !matches!(options.subject, Subject::Untraced | Subject::Limit);
+    let is_complete = all.ends == ends || summary.lost > 0 || !is_traced;
     if !is_complete {
         return Err(format!("the trace contains {} attempts instead of {ends}", all.ends));
     }
@@ -207,6 +215,47 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     Ok((value, sum as u64))
 }
 
+/// The bytes of events, in memory that is overwritten: no trace that has them can take less time.
+struct Bare {
+    memory: Vec<u8>,
+    at: usize,
+}
+
+impl Bare {
+    /// Size of the buffers that a thread fills in turn, as in a trace.
+    const BYTES: usize = 1 << 20;
+    /// One of this many transactions has two time stamps.
+    const TIMED_EVERY: u64 = trace::TIMED_EVERY as u64;
+
+    fn new() -> Bare {
+        Bare { memory: vec![0; Bare::BYTES], at: 0 }
+    }
+
+    /// Stores the events of a transaction: its places, and its end.
+    #[inline(always)]
+    fn put(&mut self, number: u64, places: impl Iterator<Item = *const TCell<i64>>) {
+        for place in places {
+            self.store((place.addr() / size_of::<TCell<i64>>()) as u32);
+        }
+        self.store(1);
+        if number.is_multiple_of(Bare::TIMED_EVERY) {
+            self.store(corebeat_trace::ticks() as u32);
+            self.store(corebeat_trace::ticks() as u32);
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, word: u32) {
+        if self.at + size_of::<u32>() > self.memory.len() {
+            self.at = 0;
+        }
+        let place: *mut u32 = self.memory[self.at..].as_mut_ptr().cast();
+        // SAFETY: the place has room, as checked above. Volatile, because no code reads it.
+        unsafe { place.write_volatile(word) };
+        self.at += size_of::<u32>();
+    }
+}
+
 /// Returns the number of transactions of a thread, and their time.
 fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
     if let Some(times) = options.work.times() {
@@ -214,10 +263,16 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
     }
     let (laps, time) = options.laps.run(|number, lap| {
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
+        let mut bare = (options.subject == Subject::Limit).then(Bare::new);
         while lap.begins() {
             for operation in 0..options.laps.operations {
                 if options.work == Work::Bank && operation.is_multiple_of(SUM_EVERY) {
                     assert_eq!(sum(accounts), ACCOUNTS as i64 * BALANCE, "money is missing");
+                    if let Some(bare) = &mut bare {
+                        // The first and the last cell of a row.
+                        let ends = [&accounts[0], &accounts[ACCOUNTS - 1]];
+                        bare.put(operation, ends.into_iter().map(ptr::from_ref));
+                    }
                     continue;
                 }
                 xorshift(&mut state);
@@ -229,6 +284,9 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                             tx.update(account(at), |balance| balance + change)
                         })
                     });
+                    if let Some(bare) = &mut bare {
+                        bare.put(operation, (0..CHANGED).map(|at| ptr::from_ref(account(at))));
+                    }
                     continue;
                 }
                 let [from, to] = [state >> 32, state & 0xffff_ffff].map(|n| n as usize % ACCOUNTS);
@@ -236,6 +294,10 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                     tx.update(&accounts[from], |balance| balance - 1)?;
                     tx.update(&accounts[to], |balance| balance + 1)
                 });
+                if let Some(bare) = &mut bare {
+                    let ends = [&accounts[from], &accounts[to]];
+                    bare.put(operation, ends.into_iter().map(ptr::from_ref));
+                }
             }
             lap.ends();
         }

@@ -135,15 +135,22 @@ fn peers(bench: &str, case: &str) -> &'static [&'static str] {
         _ if bench.starts_with("snet.") => &["lpel by hand"],
         "heartbeat.beat" => &["application heartbeats", "atomic add, one for all"],
         "stm.program" => &[],
+        "stm.trace"
+            if case.contains("time")
+                && ["transfer", "bank", "contended"].iter().any(|work| case.starts_with(work)) =>
+        {
+            &["corebeat, reduced", "corebeat, zstd", "not traced", "limit"]
+        }
         "stm.trace" if case.contains("time") || case.contains("aborts") => {
             &["corebeat, reduced", "corebeat, zstd", "not traced"]
         }
         "stm.trace" => &["corebeat, reduced", "corebeat, zstd"],
         "stm.map" => &["mutex", "dashmap, not atomic"],
         "stm.read" => &["stm", "fast-stm", "mutex", "mutex an account"],
-        "stm.transfer" | "stm.bank" => {
-            &["corebeat, read and write", "stm", "fast-stm", "mutex", "mutex an account"]
+        "stm.transfer" => {
+            &["corebeat, read and write", "stm", "fast-stm", "mutex", "mutex an account", "limit"]
         }
+        "stm.bank" => &["corebeat, read and write", "stm", "fast-stm", "mutex", "mutex an account"],
         "scoop.collect" => &["objects only", "processor as object", "gc-arena"],
         "scoop.mark" => &["objects only"],
         "scoop.pause" => &["corebeat, no collections", "limit"],
