@@ -21,6 +21,7 @@ use corebeat_sync::fork::ForkMutex;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
 };
+use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -77,7 +78,7 @@ mod reason {
 /// `struct stm_tx`: the transactions of a thread.
 #[repr(C)]
 pub struct stm_tx {
-    /// First, because `stm_inline.h` compares the address of this field with that of the object.
+    /// At the beginning, as `corebeat_stm_sigsetjmp` requires.
     env: Env,
     words: Words,
     attr: stm_tx_attr_t,
@@ -126,7 +127,7 @@ static RETRIES_MAX: AtomicU64 = AtomicU64::new(0);
 
 /// Ends the process because of misuse that cannot be reported.
 #[cold]
-fn die(what: &str) -> ! {
+pub(crate) fn die(what: &str) -> ! {
     eprintln!("corebeat: {what}");
     std::process::abort()
 }
@@ -179,6 +180,9 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
 }
 
 impl stm_tx {
+    /// Position of the buffer for `sigsetjmp`.
+    pub(crate) const ENV: usize = offset_of!(stm_tx, env);
+
     /// Counts a commit, and ends the transaction.
     #[inline(always)]
     fn end_committed(&mut self) {
@@ -362,6 +366,7 @@ pub extern "C" fn stm_exit() {
         die("stm_exit in a transaction: call stm_commit first");
     }
     reclaim();
+    block::free_kept();
 }
 
 /// See `stm.h`.
@@ -407,6 +412,7 @@ unsafe fn exit_thread(tx: *mut stm_tx) {
     COMMITS.fetch_add(tx.stats.commits, Relaxed);
     ABORTS.fetch_add(tx.stats.aborts, Relaxed);
     RETRIES_MAX.fetch_max(tx.stats.retries_max, Relaxed);
+    block::free_kept();
 }
 
 #[inline(always)]
@@ -420,7 +426,6 @@ unsafe fn start(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut c_void {
         && let Some(front) = unsafe { it.words.try_begin() }
     {
         thread_transaction::open(front);
-        it.env.clear();
         it.nesting = 1;
         it.attr = attr;
         it.is_aborted = false;
@@ -442,7 +447,6 @@ unsafe extern "C" fn start_slowly(tx: *mut stm_tx, attr: stm_tx_attr_t) -> *mut 
     if it.nesting > 1 {
         return null_mut();
     }
-    it.env.clear();
     it.attr = attr;
     it.is_aborted = false;
     thread_transaction::open(it.words.begin(attr.0 & stm_tx_attr_t::READ_ONLY != 0));
@@ -491,7 +495,12 @@ unsafe extern "C" fn commit_slowly(tx: *mut stm_tx) -> c_int {
     // SAFETY: the thread is in a transaction; freed blocks are from `malloc` and no longer used.
     let is_committed = unsafe {
         (it.freed.is_empty() || it.outdate())
-            && it.words.commit_and_free(&mut it.freed, block::free, thread_transaction::close)
+            && it.words.commit_and_free(
+                &mut it.freed,
+                |block| block::usable(block),
+                block::free,
+                thread_transaction::close,
+            )
     };
     if is_committed {
         it.end_committed();

@@ -24,6 +24,9 @@ mod implementation {
         tx: *mut stm_tx,
     }
 
+    /// Position of the field, for assembly elsewhere.
+    pub(crate) const TX: usize = offset_of!(ThreadTransaction, tx);
+
     // SAFETY: only the functions below access it, as thread-local data.
     unsafe impl Sync for ThreadTransaction {}
 
@@ -70,7 +73,7 @@ mod implementation {
             asm!(
                 "mov {tx}, qword ptr fs:[{at} + {field}]",
                 at = in(reg) position(),
-                field = const offset_of!(ThreadTransaction, tx),
+                field = const TX,
                 tx = lateout(reg) tx,
                 options(pure, readonly, nostack, preserves_flags),
             );
@@ -84,7 +87,7 @@ mod implementation {
             asm!(
                 "mov qword ptr fs:[{at} + {field}], {tx}",
                 at = in(reg) position(),
-                field = const offset_of!(ThreadTransaction, tx),
+                field = const TX,
                 tx = in(reg) tx,
                 options(nostack, preserves_flags),
             );
@@ -139,4 +142,6 @@ mod implementation {
     pub(crate) fn close() {}
 }
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+pub(crate) use implementation::TX;
 pub(crate) use implementation::{close, get, open, set};

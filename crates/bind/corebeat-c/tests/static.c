@@ -26,6 +26,12 @@ int main(void)
 	EXPECT(hrm_detach(&producer) == 0);
 	stm_init();
 	stm_init_thread();
+	volatile int tries = 0;
+	sigjmp_buf *env = stm_start((stm_tx_attr_t){.attrs = 0});
+	sigsetjmp(*env, 0);
+	if (tries++ < 2)
+		stm_abort(0);
+	EXPECT(stm_commit() == 1 && tries == 3);
 	stm_exit_thread();
 	stm_exit();
 	printf("%u\n", HIST_count() + ZSTD_compress());

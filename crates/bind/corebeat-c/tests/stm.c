@@ -602,6 +602,49 @@ static void environments(void)
 	}
 }
 
+/* Whether the registers are not in the buffer of the C library. */
+static int __attribute__((unused)) is_short(sigjmp_buf *env)
+{
+	uint64_t words[8];
+	memcpy(words, env, sizeof words);
+	return words[7] == 0;
+}
+
+/* The last save determines the restart. */
+static void saves(void)
+{
+	stm_tx_attr_t attr = {.attrs = 0};
+	/* Before stm_start, as in programs for older versions of TinySTM. */
+	for (volatile int saves_mask = 0; saves_mask < 4; saves_mask++) {
+		volatile int tries = 0;
+		if (!sigsetjmp(*stm_get_env(), saves_mask % 2))
+			stm_start(attr);
+		if (tries++ < 2)
+			stm_abort(0);
+		EXPECT(stm_commit() == 1 && tries == 3);
+	}
+	/* Two in a transaction. */
+	for (volatile int way = 0; way < 4; way++) {
+		volatile int firsts = 0, seconds = 0;
+		sigjmp_buf *volatile env = stm_start(attr);
+		sigsetjmp(*env, way % 2);
+		firsts++;
+		sigsetjmp(*env, way / 2);
+		if (seconds++ < 2)
+			stm_abort(0);
+#if defined(__x86_64__) && defined(__GLIBC__)
+		int saves_registers = 0;
+#ifdef COREBEAT_STM_INLINES
+		uint64_t shadow_stack = 0;
+		__asm__ volatile("rdsspq %0" : "+r"(shadow_stack));
+		saves_registers = way / 2 == 0 && shadow_stack == 0;
+#endif
+		EXPECT(is_short(env) == saves_registers);
+#endif
+		EXPECT(stm_commit() == 1 && firsts == 1 && seconds == 3);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -615,6 +658,14 @@ int main(int argc, char **argv)
 			stm_word_t *volatile nowhere = (stm_word_t *)16;
 			stm_load(nowhere);
 		}
+		if (strcmp(argv[1], "free") == 0) {
+			stm_init_thread();
+			void *block = stm_malloc(40);
+			BEGIN(0)
+				for (int i = 0; i < 1000; i++)
+					stm_free(block, 40);
+			END
+		}
 		return 0;
 	}
 	stm_init();
@@ -625,6 +676,7 @@ int main(int argc, char **argv)
 	nested();
 	aborts();
 	environments();
+	saves();
 	only_reads();
 	small();
 	irrevocable();

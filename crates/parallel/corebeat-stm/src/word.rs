@@ -427,7 +427,8 @@ impl Words {
 
     /// Commits as [`commit`](Words::commit) does. After the commit calls `ended`, before any
     /// destructor runs, and `drop` for each pointer in `freed` once no attempt can read its memory
-    /// any more.
+    /// any more. About 512 pointers wait for that together, or a mebibyte by the sizes that `bytes`
+    /// returns; 128 if it returns none.
     ///
     /// # Safety
     ///
@@ -436,6 +437,7 @@ impl Words {
     pub unsafe fn commit_and_free(
         &mut self,
         freed: &mut Vec<*mut ()>,
+        bytes: impl Fn(*mut ()) -> Option<usize>,
         drop: unsafe fn(*mut ()),
         ended: impl FnOnce(),
     ) -> bool {
@@ -446,7 +448,7 @@ impl Words {
         }
         if !freed.is_empty() {
             // SAFETY: the caller guarantees it.
-            unsafe { descriptor.retire(freed, drop) };
+            unsafe { descriptor.retire(freed, bytes, drop) };
         }
         ended();
         self.close();

@@ -513,7 +513,7 @@ fn destructors_may_run_transactions() {
 }
 
 #[test]
-fn destructors_do_not_run_within_transactions_of_others() {
+fn destructors_do_not_nest_by_transactions_that_they_run() {
     thread_local! {
         static DEPTH: Cell<usize> = const { Cell::new(0) };
         static DEPTH_MAX: Cell<usize> = const { Cell::new(0) };
@@ -542,13 +542,16 @@ fn destructors_do_not_run_within_transactions_of_others() {
 fn commit_frees_few_values_that_others_have_retired_long_ago() {
     /// More than a commit frees, and fewer than share a grace period.
     const FEW: usize = 16;
+    let (begins, begun) = std::sync::mpsc::channel();
     let (ends, ended) = std::sync::mpsc::channel::<()>();
     thread::scope(move |scope| {
         // A thread that is alone frees values soon.
         scope.spawn(move || {
             atomically(|_| Ok(()));
+            begins.send(()).unwrap();
             ended.recv().unwrap_err();
         });
+        begun.recv().unwrap();
         let alive = Arc::new(AtomicUsize::new(0));
         let cell = TCell::new(Counted::new(&alive, 0));
         for _ in 0..ROUNDS {

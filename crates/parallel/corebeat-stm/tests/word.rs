@@ -224,7 +224,12 @@ fn read_freed_block(link: &AtomicUsize) -> Result<usize, Abort> {
             store(&mut words, link, 0, usize::MAX).unwrap();
             // SAFETY: no transaction finds the block after that.
             assert!(unsafe {
-                words.commit_and_free(&mut vec![with_exposed_provenance_mut(block)], free, || ())
+                words.commit_and_free(
+                    &mut vec![with_exposed_provenance_mut(block)],
+                    |_| None,
+                    free,
+                    || (),
+                )
             });
             corebeat_stm::reclaim();
         });

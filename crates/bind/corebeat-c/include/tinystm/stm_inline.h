@@ -63,11 +63,8 @@ typedef char corebeat_stm_layout
 	 COREBEAT_STM_AT(reads.step_bytes) == 88 ? 1 : -1];
 #undef COREBEAT_STM_AT
 
-/* The front of this thread's transaction, and the result of stm_init_thread. */
-extern __thread struct corebeat_stm_self {
-	struct corebeat_stm_front *front;
-	struct stm_tx *tx;
-} corebeat_stm_self_1;
+/* The front of this thread's transaction. */
+extern __thread struct corebeat_stm_front *corebeat_stm_self_1;
 
 /* The same with conflicts, for words and for values of `size` bytes at any address. */
 stm_word_t corebeat_stm_load(volatile stm_word_t *addr);
@@ -84,7 +81,7 @@ COREBEAT_STM_ALWAYS corebeat_stm_lock *corebeat_stm_lock_of(struct corebeat_stm_
 /* Reads a word. Returns 0 if the library must do so. */
 COREBEAT_STM_ALWAYS int corebeat_stm_try_load(corebeat_stm_word *addr, stm_word_t *value)
 {
-	struct corebeat_stm_front *self = corebeat_stm_self_1.front;
+	struct corebeat_stm_front *self = corebeat_stm_self_1;
 	corebeat_stm_lock **next = self->reads.next;
 	/* Also false without a transaction, in which the address may be invalid. */
 	if (!COREBEAT_STM_LIKELY(next < self->reads.limit))
@@ -106,7 +103,7 @@ COREBEAT_STM_ALWAYS int corebeat_stm_try_load(corebeat_stm_word *addr, stm_word_
 COREBEAT_STM_ALWAYS int corebeat_stm_try_store(corebeat_stm_word *addr, stm_word_t value,
 					       stm_word_t mask)
 {
-	struct corebeat_stm_front *self = corebeat_stm_self_1.front;
+	struct corebeat_stm_front *self = corebeat_stm_self_1;
 	struct corebeat_stm_write *write = self->writes.next;
 	corebeat_stm_lock *lock = corebeat_stm_lock_of(self, addr);
 	uint64_t observed = __atomic_load_n(lock, __ATOMIC_SEQ_CST);
@@ -133,21 +130,13 @@ COREBEAT_STM_ALWAYS int corebeat_stm_try_store(corebeat_stm_word *addr, stm_word
 }
 
 #ifdef __GLIBC__
-/* Saves the registers for a restart. The buffer of a transaction is at the begin of its struct. */
-int corebeat_stm_save(struct __jmp_buf_tag *env)
-	__attribute__((__returns_twice__, __nothrow__));
-
 /* With the buffer of this thread's transactions, to which only the library jumps, and without the
  * mask of signals, saves the registers only. Otherwise sigsetjmp of the C library. */
-#undef sigsetjmp
-#define sigsetjmp(env, saves_mask)                                                                 \
-	__extension__({                                                                            \
-		struct __jmp_buf_tag *corebeat_env_ = (env);                                       \
-		int corebeat_mask_ = (saves_mask);                                                 \
-		!corebeat_mask_ && (void *)corebeat_env_ == (void *)corebeat_stm_self_1.tx ?       \
-			corebeat_stm_save(corebeat_env_) :                                         \
-			__sigsetjmp(corebeat_env_, corebeat_mask_);                                \
-	})
+extern int corebeat_stm_sigsetjmp(struct __jmp_buf_tag *env, int saves_mask) __THROWNL
+	__attribute__((__returns_twice__));
+
+/* glibc defines sigsetjmp as a macro that calls this function. */
+#define __sigsetjmp(env, saves_mask) corebeat_stm_sigsetjmp(env, saves_mask)
 #endif
 
 COREBEAT_STM_INLINE stm_word_t stm_load(volatile stm_word_t *addr)

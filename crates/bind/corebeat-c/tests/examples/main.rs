@@ -278,6 +278,15 @@ fn child_of_fork_runs_transactions_whatever_locks_of_modules_were_held() {
     assert_eq!(output, "every child has committed\n");
 }
 
+#[test]
+fn blocks_of_another_malloc_have_unknown_sizes() {
+    for compiler in installed(["gcc", "clang"]) {
+        let flags = ["-pthread", "-fno-builtin"];
+        let output = compile_and_run(compiler, "../tests/malloc.c", &flags);
+        assert_eq!(output, "every block is large enough\n", "{compiler}");
+    }
+}
+
 /// The functions of a header whose names start with one of these prefixes.
 fn functions(header: &str, prefixes: &[&str]) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include").join(header);
@@ -371,7 +380,11 @@ fn headers_of_transactions_compile_as_cpp() {
         let folder = tempfile::tempdir().unwrap();
         let program = compile(folder.path(), compiler, "../tests/stm.cpp", &["-std=c++11"]);
         assert_eq!(symbols(&program).contains(SELF), HAS_INLINE, "{compiler}");
-        assert_eq!(run(&mut Command::new(program)), "1 and 1.5\n", "{compiler}");
+        assert_eq!(
+            run(&mut Command::new(program)),
+            "3 attempts, 1 commits and 1.5\n",
+            "{compiler}"
+        );
     }
 }
 
@@ -379,7 +392,9 @@ fn headers_of_transactions_compile_as_cpp() {
 fn misused_transactions_end_the_process_with_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "gcc", "../tests/stm.c", &["-pthread"]);
-    for (what, advice) in [("start", "stm_init_thread"), ("load", "stm_start")] {
+    for (what, advice) in
+        [("start", "stm_init_thread"), ("load", "stm_start"), ("free", "stm_free")]
+    {
         let output =
             Command::new(&program).arg(what).env("LD_LIBRARY_PATH", library()).output().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(6));

@@ -268,18 +268,25 @@ impl Descriptor {
         self.end();
     }
 
-    /// Retires values that the last commit has unlinked.
+    /// Retires blocks that the last commit has unlinked; `bytes` returns the size of one if it is
+    /// known.
     ///
     /// # Safety
     ///
-    /// No attempt that begins after the commit can find the values, and any thread may free them
+    /// No attempt that begins after the commit can find the blocks, and any thread may free them
     /// with `drop`, once.
     #[cfg(not(loom))]
     #[inline(never)]
-    pub(crate) unsafe fn retire(&mut self, values: &mut Vec<*mut ()>, drop: unsafe fn(*mut ())) {
-        // SAFETY: the caller guarantees it.
-        let retired = |value| unsafe { Retired::new(value, drop, ()) };
-        values.drain(..).for_each(|value| self.retired.push_block(retired(value)));
+    pub(crate) unsafe fn retire(
+        &mut self,
+        blocks: &mut Vec<*mut ()>,
+        bytes: impl Fn(*mut ()) -> Option<usize>,
+        drop: unsafe fn(*mut ()),
+    ) {
+        for block in blocks.drain(..) {
+            // SAFETY: the caller guarantees it.
+            self.retired.push_block(unsafe { Retired::new(block, drop, ()) }, bytes(block));
+        }
         self.needs_cleanup = true;
     }
 

@@ -186,8 +186,11 @@ impl Current {
 
     /// Frees the values whose grace periods are over, and returns their number.
     pub(crate) fn reclaim(mut self) -> usize {
-        self.get().retired.end_grace_period();
-        self.free(usize::MAX)
+        let retired = &mut self.get().retired;
+        retired.end_grace_period();
+        // Destructors may retire others without end.
+        let count = retired.free_count();
+        self.free(count)
     }
 
     /// Frees at most `count` values whose grace periods are over, and returns their number.
@@ -208,7 +211,10 @@ impl Current {
             self = Current::take();
             freed += 1;
         }
-        self.get().retired.is_freeing = false;
+        let descriptor = self.get();
+        descriptor.retired.is_freeing = false;
+        // The next transactions free the others.
+        descriptor.needs_cleanup |= descriptor.retired.free_count() > 0;
         freed
     }
 }

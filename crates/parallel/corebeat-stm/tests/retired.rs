@@ -1,0 +1,94 @@
+//! Number of retired values while a second thread has transactions, but no attempt. No other test
+//! may run in this process meanwhile.
+
+use corebeat_stm::{TCell, atomically};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+/// Runs a test beside a second thread, which makes the grace periods of many values end together.
+fn beside_another(test: impl FnOnce()) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap();
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel::<()>();
+    thread::scope(move |scope| {
+        scope.spawn(move || {
+            atomically(|_| Ok(()));
+            begins.send(()).unwrap();
+            ended.recv().unwrap_err();
+        });
+        begun.recv().unwrap();
+        test();
+        drop(ends);
+    });
+}
+
+/// Counts the values of this type that exist.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(alive: &Arc<AtomicUsize>) -> Arc<Counted> {
+        alive.fetch_add(1, SeqCst);
+        Arc::new(Counted(alive.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+#[test]
+fn values_are_bounded_whose_destructors_retire_others() {
+    struct Replaces {
+        cell: Arc<TCell<Arc<Counted>>>,
+        _counted: Arc<Counted>,
+        alive: Arc<AtomicUsize>,
+    }
+    impl Drop for Replaces {
+        fn drop(&mut self) {
+            // More values than a commit frees without those of destructors.
+            for _ in 0..3 {
+                atomically(|tx| tx.write(&self.cell, Counted::new(&self.alive)));
+            }
+        }
+    }
+    beside_another(|| {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let replaced = Arc::new(TCell::new(Counted::new(&alive)));
+        let new = || {
+            Arc::new(Replaces {
+                cell: replaced.clone(),
+                _counted: Counted::new(&alive),
+                alive: alive.clone(),
+            })
+        };
+        let cell = TCell::new(new());
+        for _ in 0..20_000 {
+            atomically(|tx| tx.write(&cell, new()));
+            assert!(alive.load(SeqCst) < 1000);
+        }
+    });
+}
+
+#[test]
+fn commits_that_retire_no_value_free_some() {
+    beside_another(|| {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let cell = TCell::new(Counted::new(&alive));
+        let mut most = 0;
+        // Until the end of a grace period.
+        while alive.load(SeqCst) > most {
+            most = alive.load(SeqCst);
+            atomically(|tx| tx.write(&cell, Counted::new(&alive)));
+        }
+        assert!(most > 8);
+        // Also values of the other test, whose thread has ended.
+        for _ in 0..2000 {
+            atomically(|_| Ok(()));
+        }
+        assert_eq!(alive.load(SeqCst), 1);
+    });
+}
