@@ -1,7 +1,7 @@
 /* Transactions on accounts with the functions of TinySTM. The benches `stm.*` run this program with
  * libraries that have these functions.
  *
- * With LIMIT, a transfer only does what no library can avoid.
+ * With LIMIT, a transfer only saves the registers and locks both accounts.
  *
  * bank WORK THREADS ACCOUNTS OPERATIONS LEAST_MS
  *
@@ -37,13 +37,15 @@ static uint64_t *lock_of(stm_word_t *account)
 	return &locks[((uintptr_t)account >> 5) % (1 << 20)];
 }
 
-/* The unavoidable part of a transfer: sigsetjmp saves the registers, and each account is changed
- * while its lock is held. Nothing is logged, and no transfer restarts. */
+/* sigsetjmp saves the registers in the buffer of transactions, and each account is changed while its
+ * lock is held. Nothing is logged, and no transfer restarts. */
 static void transfer(stm_word_t *from, stm_word_t *to)
 {
-	static __thread sigjmp_buf env;
+	static __thread sigjmp_buf *env;
 	uint64_t *locks[] = {lock_of(from < to ? from : to), lock_of(from < to ? to : from)};
-	sigsetjmp(env, 0);
+	if (!env)
+		env = stm_get_env();
+	sigsetjmp(*env, 0);
 	while (__atomic_exchange_n(locks[0], 1, __ATOMIC_ACQUIRE))
 		;
 	while (locks[1] != locks[0] && __atomic_exchange_n(locks[1], 1, __ATOMIC_ACQUIRE))

@@ -57,7 +57,7 @@ enum Subject {
     Zstd,
     #[value(name = "not traced")]
     Untraced,
-    /// Not traced, but the bytes of all events are stored.
+    /// Not traced, but the bytes of the events of commits are stored.
     Limit,
 }
 
@@ -215,9 +215,10 @@ pub(crate) fn main(options: &Options) -> Result<(f64, u64), String> {
     Ok((value, sum as u64))
 }
 
-/// The bytes of events, in memory that is overwritten: no trace that has them can take less time.
+/// The bytes of the events of commits, in memory that is overwritten.
 struct Bare {
-    memory: Vec<u8>,
+    memory: Vec<u32>,
+    /// In bytes.
     at: usize,
 }
 
@@ -228,30 +229,38 @@ impl Bare {
     const TIMED_EVERY: u64 = trace::TIMED_EVERY as u64;
 
     fn new() -> Bare {
-        Bare { memory: vec![0; Bare::BYTES], at: 0 }
+        Bare { memory: vec![0; Bare::BYTES / size_of::<u32>()], at: 0 }
     }
 
     /// Stores the events of a transaction: its places, and its end.
     #[inline(always)]
-    fn put(&mut self, number: u64, places: impl Iterator<Item = *const TCell<i64>>) {
-        for place in places {
-            self.store((place.addr() / size_of::<TCell<i64>>()) as u32);
+    fn put<const N: usize>(&mut self, number: u64, places: [&TCell<i64>; N]) {
+        // With the end and two time stamps.
+        if self.at + (N + 3) * size_of::<u32>() > Bare::BYTES {
+            self.at = 0;
         }
-        self.store(1);
+        for place in places {
+            // SAFETY: the memory has room for N + 3 words, as checked above.
+            unsafe { self.store((ptr::from_ref(place).addr() / size_of::<TCell<i64>>()) as u32) };
+        }
+        // SAFETY: as above.
+        unsafe { self.store(1) };
         if number.is_multiple_of(Bare::TIMED_EVERY) {
-            self.store(corebeat_trace::ticks() as u32);
-            self.store(corebeat_trace::ticks() as u32);
+            for _ in 0..2 {
+                // SAFETY: as above.
+                unsafe { self.store(corebeat_trace::ticks() as u32) };
+            }
         }
     }
 
+    /// # Safety
+    ///
+    /// The memory has room for a word.
     #[inline(always)]
-    fn store(&mut self, word: u32) {
-        if self.at + size_of::<u32>() > self.memory.len() {
-            self.at = 0;
-        }
-        let place: *mut u32 = self.memory[self.at..].as_mut_ptr().cast();
-        // SAFETY: the place has room, as checked above. Volatile, because no code reads it.
-        unsafe { place.write_volatile(word) };
+    unsafe fn store(&mut self, word: u32) {
+        // SAFETY: guaranteed by the caller; the position is a multiple of the size of words.
+        // Volatile, because no code reads the word.
+        unsafe { self.memory.as_mut_ptr().byte_add(self.at).write_volatile(word) };
         self.at += size_of::<u32>();
     }
 }
@@ -270,8 +279,7 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                     assert_eq!(sum(accounts), ACCOUNTS as i64 * BALANCE, "money is missing");
                     if let Some(bare) = &mut bare {
                         // The first and the last cell of a row.
-                        let ends = [&accounts[0], &accounts[ACCOUNTS - 1]];
-                        bare.put(operation, ends.into_iter().map(ptr::from_ref));
+                        bare.put(operation, [&accounts[0], &accounts[ACCOUNTS - 1]]);
                     }
                     continue;
                 }
@@ -285,7 +293,7 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                         })
                     });
                     if let Some(bare) = &mut bare {
-                        bare.put(operation, (0..CHANGED).map(|at| ptr::from_ref(account(at))));
+                        bare.put(operation, std::array::from_fn::<_, CHANGED, _>(account));
                     }
                     continue;
                 }
@@ -295,8 +303,7 @@ fn work(options: &Options, accounts: &[TCell<i64>]) -> (u64, Duration) {
                     tx.update(&accounts[to], |balance| balance + 1)
                 });
                 if let Some(bare) = &mut bare {
-                    let ends = [&accounts[from], &accounts[to]];
-                    bare.put(operation, ends.into_iter().map(ptr::from_ref));
+                    bare.put(operation, [&accounts[from], &accounts[to]]);
                 }
             }
             lap.ends();

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOCKS 32
+#define BLOCKS 1000
 #define SPACE (64 << 20)
 
 static _Alignas(16) char space[SPACE];

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* As malloc and calloc. The block is freed if the transaction does not commit. Outside transactions
- * these functions equal malloc and calloc. */
+/* As malloc and calloc. The block is freed if the transaction does not commit. It may be one that
+ * this thread has freed in a transaction. */
 void *stm_malloc(size_t size);
 void *stm_malloc_tx(struct stm_tx *tx, size_t size);
 void *stm_calloc(size_t nm, size_t size);
