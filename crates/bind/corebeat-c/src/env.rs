@@ -3,10 +3,10 @@
 //! A program calls `sigsetjmp` in each transaction, and this library jumps only after a failure.
 //! The function of glibc protects the saved registers from programs that overwrite them, by a key,
 //! and may save the mask of signals. So on 64-bit x86 with glibc, `stm_inline.h` replaces
-//! `sigsetjmp` by `corebeat_stm_sigsetjmp`. With the buffer of this thread's transactions and
-//! without the mask, that only saves the registers that glibc saves. With all other arguments it is
-//! the function of glibc. A program that was compiled otherwise calls that directly. The last call
-//! before a failure determines the jump.
+//! `sigsetjmp` by `corebeat_stm_sigsetjmp`. With a buffer of transactions and without the mask, that
+//! only saves the registers that glibc saves. With all other arguments it is the function of glibc.
+//! A program that was compiled otherwise calls that directly. The last call before a failure
+//! determines the jump.
 
 use std::ffi::c_int;
 
@@ -14,8 +14,9 @@ use std::ffi::c_int;
 /// the former suffices.
 #[repr(C, align(16))]
 pub(crate) struct Env {
-    /// glibc and musl save the return address in word 7 on x86-64. It is 0 if the registers are in
-    /// the other field.
+    /// On x86-64, glibc and musl save the return address in word 7. It is 0 if the registers are in
+    /// the other field. In glibc, words 9 to 24 are for the mask of signals, of which the kernel
+    /// writes the first, and shadow stacks use the next ones. The last one marks the buffer.
     of_c: [u64; 56],
     /// `rbx`, `rbp`, `r12` to `r15`, the stack pointer and the return address.
     registers: [u64; 8],
@@ -28,6 +29,14 @@ unsafe extern "C" {
 impl Env {
     pub(crate) const fn new() -> Env {
         Env { of_c: [0; 56], registers: [0; 8] }
+    }
+
+    /// Lets `corebeat_stm_sigsetjmp` save the registers, from this address on.
+    pub(crate) fn mark(&mut self) {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
+        if !glibc::has_shadow_stack() {
+            self.of_c[glibc::MARK] = !((&raw const *self).addr() as u64);
+        }
     }
 
     /// Continues where the program has saved its registers.
@@ -52,17 +61,33 @@ impl Env {
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod glibc {
     use super::Env;
-    use crate::stm::stm_tx;
-    use crate::thread_transaction::TX;
     use std::ffi::c_int;
     use std::mem::offset_of;
 
     const REGISTERS: usize = offset_of!(Env, registers);
     /// Index of the return address in both fields.
     pub(super) const RETURN: usize = 7;
+    /// Index of the word that contains the complement of the buffer's address.
+    pub(super) const MARK: usize = 24;
 
-    // `corebeat_stm_sigsetjmp` compares the address of the buffer with that of its object.
-    const _: () = assert!(stm_tx::ENV == 0);
+    // The field for the C library is at the beginning.
+    const _: () = assert!(offset_of!(Env, of_c) == 0);
+
+    /// Whether returns are checked by a shadow stack, which only glibc restores. It never begins
+    /// later.
+    pub(super) fn has_shadow_stack() -> bool {
+        let mut pointer = 0_u64;
+        // SAFETY: the instruction reads the pointer to the shadow stack. Without one, it changes
+        // nothing.
+        unsafe {
+            std::arch::asm!(
+                "rdsspq {pointer}",
+                pointer = inout(reg) pointer,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        pointer != 0
+    }
 
     /// See `stm_inline.h`.
     ///
@@ -75,18 +100,10 @@ mod glibc {
         std::arch::naked_asm!(
             "testl %esi, %esi",
             "jnz 2f",
-            // As in `thread_transaction`. The call changes no other register that is used here.
-            "subq $8, %rsp",
-            "leaq corebeat_stm_self_1@TLSDESC(%rip), %rax",
-            "callq *corebeat_stm_self_1@TLSCALL(%rax)",
-            "addq $8, %rsp",
-            "cmpq %fs:{tx}(%rax), %rdi",
+            "movq %rdi, %rax",
+            "notq %rax",
+            "cmpq %rax, 8*{mark}(%rdi)",
             "jne 2f",
-            // Only glibc restores a shadow stack. Without one, this instruction changes nothing.
-            "xorl %eax, %eax",
-            "rdsspq %rax",
-            "testq %rax, %rax",
-            "jnz 2f",
             "movq %rbx, {to}(%rdi)",
             "movq %rbp, {to}+8(%rdi)",
             "movq %r12, {to}+16(%rdi)",
@@ -98,10 +115,11 @@ mod glibc {
             "movq %rdx, {to}+48(%rdi)",
             "movq (%rsp), %rdx",
             "movq %rdx, {to}+56(%rdi)",
+            "xorl %eax, %eax",
             "movq %rax, 8*{pc}(%rdi)",
             "retq",
             "2: jmp __sigsetjmp@PLT",
-            tx = const TX,
+            mark = const MARK,
             to = const REGISTERS,
             pc = const RETURN,
             options(att_syntax),

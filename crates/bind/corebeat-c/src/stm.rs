@@ -21,7 +21,6 @@ use corebeat_sync::fork::ForkMutex;
 use std::ffi::{
     CStr, c_char, c_double, c_int, c_long, c_short, c_uchar, c_uint, c_ulong, c_ushort, c_void,
 };
-use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -76,9 +75,7 @@ mod reason {
 }
 
 /// `struct stm_tx`: the transactions of a thread.
-#[repr(C)]
 pub struct stm_tx {
-    /// At the beginning, as `corebeat_stm_sigsetjmp` requires.
     env: Env,
     words: Words,
     attr: stm_tx_attr_t,
@@ -180,9 +177,6 @@ unsafe fn lost(tx: *mut stm_tx, why: c_int) {
 }
 
 impl stm_tx {
-    /// Position of the buffer for `sigsetjmp`.
-    pub(crate) const ENV: usize = offset_of!(stm_tx, env);
-
     /// Counts a commit, and ends the transaction.
     #[inline(always)]
     fn end_committed(&mut self) {
@@ -373,7 +367,7 @@ pub extern "C" fn stm_exit() {
 #[unsafe(no_mangle)]
 pub extern "C" fn stm_init_thread() -> *mut stm_tx {
     if thread_transaction::get().is_null() {
-        thread_transaction::set(Box::into_raw(Box::new(stm_tx {
+        let mut tx = Box::new(stm_tx {
             env: Env::new(),
             words: Words::new(),
             attr: stm_tx_attr_t(0),
@@ -385,7 +379,9 @@ pub extern "C" fn stm_init_thread() -> *mut stm_tx {
             parts: Vec::new(),
             data: [null_mut(); MODULES_MAX],
             stats: Stats::default(),
-        })));
+        });
+        tx.env.mark();
+        thread_transaction::set(Box::into_raw(tx));
         tell(Event::ThreadInit);
     }
     thread_transaction::get()

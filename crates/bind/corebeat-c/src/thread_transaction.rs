@@ -24,9 +24,6 @@ mod implementation {
         tx: *mut stm_tx,
     }
 
-    /// Position of the field, for assembly elsewhere.
-    pub(crate) const TX: usize = offset_of!(ThreadTransaction, tx);
-
     // SAFETY: only the functions below access it, as thread-local data.
     unsafe impl Sync for ThreadTransaction {}
 
@@ -73,7 +70,7 @@ mod implementation {
             asm!(
                 "mov {tx}, qword ptr fs:[{at} + {field}]",
                 at = in(reg) position(),
-                field = const TX,
+                field = const offset_of!(ThreadTransaction, tx),
                 tx = lateout(reg) tx,
                 options(pure, readonly, nostack, preserves_flags),
             );
@@ -87,7 +84,7 @@ mod implementation {
             asm!(
                 "mov qword ptr fs:[{at} + {field}], {tx}",
                 at = in(reg) position(),
-                field = const TX,
+                field = const offset_of!(ThreadTransaction, tx),
                 tx = in(reg) tx,
                 options(nostack, preserves_flags),
             );
@@ -142,6 +139,4 @@ mod implementation {
     pub(crate) fn close() {}
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
-pub(crate) use implementation::TX;
 pub(crate) use implementation::{close, get, open, set};

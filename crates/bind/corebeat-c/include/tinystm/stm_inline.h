@@ -130,8 +130,8 @@ COREBEAT_STM_ALWAYS int corebeat_stm_try_store(corebeat_stm_word *addr, stm_word
 }
 
 #ifdef __GLIBC__
-/* With the buffer of this thread's transactions, to which only the library jumps, and without the
- * mask of signals, saves the registers only. Otherwise sigsetjmp of the C library. */
+/* With a buffer of transactions, to which only the library jumps, and without the mask of signals,
+ * saves the registers only. Otherwise sigsetjmp of the C library. */
 extern int corebeat_stm_sigsetjmp(struct __jmp_buf_tag *env, int saves_mask) __THROWNL
 	__attribute__((__returns_twice__));
 
