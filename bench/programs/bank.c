@@ -37,8 +37,8 @@ static uint64_t *lock_of(stm_word_t *account)
 	return &locks[((uintptr_t)account >> 5) % (1 << 20)];
 }
 
-/* sigsetjmp saves the registers in the buffer of transactions, and each account is changed while its
- * lock is held. Nothing is logged, and no transfer restarts. */
+/* sigsetjmp saves the registers in the buffer of transactions, and each account is changed while
+ * its lock is held. Nothing is logged, and no transfer restarts. */
 static void transfer(stm_word_t *from, stm_word_t *to)
 {
 	static __thread sigjmp_buf *env;

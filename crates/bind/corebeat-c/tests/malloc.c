@@ -1,5 +1,5 @@
-/* A program that replaces malloc, but not malloc_usable_size. That of glibc would return a wrong size
- * for its blocks. */
+/* A program that replaces malloc, but not malloc_usable_size. That of glibc would return a wrong
+ * size for its blocks. */
 #include "expect.h"
 #include "mod_mem.h"
 
