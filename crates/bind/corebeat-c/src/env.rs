@@ -3,9 +3,9 @@
 //! A program calls `sigsetjmp` in each transaction, and this library jumps only after a failure.
 //! The function of glibc protects the saved registers from programs that overwrite them, by a key,
 //! and may save the mask of signals. So on 64-bit x86 with glibc, `stm_inline.h` replaces
-//! `sigsetjmp` by `corebeat_stm_sigsetjmp`. With a buffer of transactions and without the mask, that
-//! only saves the registers that glibc saves. With all other arguments it is the function of glibc.
-//! A program that was compiled otherwise calls that directly. The last call before a failure
+//! `sigsetjmp` by `corebeat_stm_sigsetjmp`. With a buffer of transactions and without the mask,
+//! that only saves the registers that glibc saves. With all other arguments it is the function of
+//! glibc. A program that was compiled otherwise calls that directly. The last call before a failure
 //! determines the jump.
 
 use std::ffi::c_int;

@@ -78,17 +78,18 @@ fn commits_that_retire_no_value_free_some() {
     beside_another(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let cell = TCell::new(Counted::new(&alive));
-        let mut most = 0;
-        // Until the end of a grace period.
-        while alive.load(SeqCst) > most {
-            most = alive.load(SeqCst);
-            atomically(|tx| tx.write(&cell, Counted::new(&alive)));
-        }
-        assert!(most > 8);
-        // Also values of the other test, whose thread has ended.
-        for _ in 0..2000 {
-            atomically(|_| Ok(()));
-        }
-        assert_eq!(alive.load(SeqCst), 1);
+        // A grace period frees values of the other test, whose thread has ended, too.
+        let is_freed_without_retiring = || {
+            let mut most = 0;
+            // Until the end of a grace period.
+            while alive.load(SeqCst) > most {
+                most = alive.load(SeqCst);
+                atomically(|tx| tx.write(&cell, Counted::new(&alive)));
+            }
+            let left = alive.load(SeqCst);
+            (0..2000).for_each(|_| atomically(|_| Ok(())));
+            alive.load(SeqCst) < left
+        };
+        assert!((0..10).any(|_| is_freed_without_retiring()));
     });
 }

@@ -116,8 +116,8 @@ impl EndUse {
     pub(super) fn take(&self) -> StreamUse {
         self.is_listed.set(false);
         self.only_counts.set(false);
-        // SAFETY: the task does not run. A next user only reads `items`, which this function does not
-        // write.
+        // SAFETY: the task does not run. A next user only reads `items`, which this function does
+        // not write.
         unsafe {
             let record = self.record.get();
             let taken = *record;

@@ -60,8 +60,8 @@ impl<T: Send + 'static> JoinHandle<T> {
         wait(self.task.header())?;
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the task has ended, and left its result and its reference to this handle, which
-        // is not used again. Both branches have the same effect. The first one copies the value, not
-        // the whole result.
+        // is not used again. Both branches have the same effect. The first one copies the value,
+        // not the whole result.
         unsafe {
             if let Some(Ok(value)) = &*result::<T>(this.task.as_ptr()) {
                 let value = ptr::read(value);
