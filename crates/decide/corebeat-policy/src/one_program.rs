@@ -21,8 +21,8 @@ pub(crate) trait ProgramPolicy: Policy {
 }
 
 /// Returns the inaction of one policy, if there is a reason.
-pub(crate) fn inaction(policy: &'static str, why: Option<&String>) -> Vec<Inaction> {
-    why.map(|why| Inaction { policy, why: why.clone() }).into_iter().collect()
+pub(crate) fn inaction(policy: &'static str, why: Option<impl Into<String>>) -> Vec<Inaction> {
+    why.map(|why| Inaction { policy, why: why.into() }).into_iter().collect()
 }
 
 /// Reason for which policies about several threads do not act.

@@ -1,6 +1,7 @@
 //! Coscheduling of programs by freezing: for machines that cannot coschedule sets themselves.
 
 use super::{Cosched, Fragments, SetError};
+use crate::one_program::inaction;
 use corebeat_machine::{
     Action, AppliedAction, CoscheduledSet, Coscheduler, Decision, Inaction, Policy, ProgramId,
     ProgramSample, Snapshot, Topology,
@@ -157,8 +158,7 @@ impl Policy for Coscheduling {
             _ => Some(ROOM),
         };
         let is_mine = self.gangs.iter().any(|gang| gang.program == program);
-        let why = why.filter(|_| is_mine);
-        why.map(|why| Inaction { policy: NAME, why: why.into() }).into_iter().collect()
+        inaction(NAME, why.filter(|_| is_mine))
     }
 }
 
