@@ -1,28 +1,12 @@
 //! Number of retired values while a second thread has transactions, but no attempt. No other test
 //! may run in this process meanwhile.
 
-use corebeat_stm::{TCell, atomically};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
+mod common;
 
-/// Runs a test beside a second thread, which makes the grace periods of many values end together.
-fn beside_another(test: impl FnOnce()) {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap();
-    let (begins, begun) = mpsc::channel();
-    let (ends, ended) = mpsc::channel::<()>();
-    thread::scope(move |scope| {
-        scope.spawn(move || {
-            atomically(|_| Ok(()));
-            begins.send(()).unwrap();
-            ended.recv().unwrap_err();
-        });
-        begun.recv().unwrap();
-        test();
-        drop(ends);
-    });
-}
+use common::beside_another;
+use corebeat_stm::{TCell, atomically};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Counts the values of this type that exist.
 struct Counted(Arc<AtomicUsize>);

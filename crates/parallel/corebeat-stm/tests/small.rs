@@ -1,5 +1,8 @@
 //! Small cases of all functions: small enough for Miri, which is a thousand times slower.
 
+mod common;
+
+use common::beside_another;
 use corebeat_stm::*;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -542,16 +545,7 @@ fn destructors_do_not_nest_by_transactions_that_they_run() {
 fn commit_frees_few_values_that_others_have_retired_long_ago() {
     /// More than a commit frees, and fewer than share a grace period.
     const FEW: usize = 16;
-    let (begins, begun) = std::sync::mpsc::channel();
-    let (ends, ended) = std::sync::mpsc::channel::<()>();
-    thread::scope(move |scope| {
-        // A thread that is alone frees values soon.
-        scope.spawn(move || {
-            atomically(|_| Ok(()));
-            begins.send(()).unwrap();
-            ended.recv().unwrap_err();
-        });
-        begun.recv().unwrap();
+    beside_another(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let cell = TCell::new(Counted::new(&alive, 0));
         for _ in 0..ROUNDS {
@@ -559,7 +553,6 @@ fn commit_frees_few_values_that_others_have_retired_long_ago() {
             atomically(|tx| tx.write(&cell, Counted::new(&alive, 0)));
             assert!(alive.load(Ordering::SeqCst) + FEW > before);
         }
-        drop(ends);
     });
 }
 
